@@ -16,6 +16,7 @@ from hockeystick.interop.opacus_layers import (
     Buffers,
     RecordLosses,
     _after_layer,
+    _after_model,
     check_ghost,
     check_gradients,
 )
@@ -171,7 +172,9 @@ def test_long_graphs_are_not_followed_to_their_end() -> None:
 
     for _ in range(20_000):
         node = Watched(4, node)
-    check_gradients(Value(node))
+    _after_model(SimpleNamespace(training=True), (Value(Node(4)),), Value(node))
+    assert not touched  # a graph that goes on was looked at before
+    _after_model(SimpleNamespace(training=True), (Value(None), 3), Value(node))
     assert 100 < len(touched) <= 1000
     assert first not in touched
 

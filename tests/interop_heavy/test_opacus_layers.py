@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,54 @@ class Long(nn.Module):
 @pytest.mark.parametrize("mode", ["hooks", "ghost"])
 def test_long_graphs_are_freed(mode: str) -> None:
     assert train(private(Long(), torch.randn(4, 8), torch.randint(0, 8, (4,)), mode), epochs=1) == 1
+
+
+def test_a_model_that_is_called_on_what_it_returned_is_freed() -> None:
+    """Each call looked at a thousand operations of one graph, and in a thread of a small stack a few calls overflowed it."""
+
+    class Many(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = self.layer(x)
+            for _ in range(1000):
+                hidden = hidden * 1.0
+            return hidden
+
+    done = []
+
+    def run() -> None:
+        _, model, optimizer, criterion, loader = private(Many(), torch.randn(4, 8), torch.randint(0, 8, (4,)))
+        for x, y in loader:
+            optimizer.zero_grad()
+            hidden = x
+            for _ in range(8):
+                hidden = model(hidden)
+            criterion(hidden, y).backward()
+            done.append(True)
+
+    before = threading.stack_size(512 * 1024)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    threading.stack_size(before)
+    assert done == [True]
+
+
+def test_a_weight_that_a_model_returns_is_let_pass() -> None:
+    class Shown(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.layer(x), {"weight": self.layer.weight}
+
+    for mode in ("hooks", "functorch", "ew"):
+        parts = private(Shown(), torch.randn(4, 8), torch.randint(0, 8, (4,)), mode)
+        parts[1](torch.randn(4, 8))[0].sum().backward()
 
 
 @pytest.mark.parametrize("mode", ["hooks", "functorch"])

@@ -147,13 +147,15 @@ def _after_layer(layer: Any, inputs: Any, output: Any) -> None:
 
 def _after_model(module: Any, inputs: Any, output: Any) -> None:
     if module.training and torch.is_grad_enabled():
-        check_gradients(output)
+        # A model that is called on what it returned goes on with a graph that was looked at.
+        check_gradients(output, begun=any(each.grad_fn is not None for each in _tensors(inputs)))
 
 
-def check_gradients(output: Any) -> None:
+def check_gradients(output: Any, begun: bool = False) -> None:
     """Raise ParameterError where gradients of the tensors in ``output`` have 16 bits, or some of those that they are passed on as.
 
-    What was computed last is looked at, beside what layers returned; and in the backward pass whether `torch.autocast` is on.
+    What was computed last is looked at (unless the graph was ``begun`` before), beside what layers returned; and in the backward pass
+    whether `torch.autocast` is on.
     """
     tensors = list(_tensors(output))
     for value in tensors:
@@ -161,7 +163,7 @@ def check_gradients(output: Any) -> None:
         if value.grad_fn is not None:  # a weight that a model returns would keep the hook
             value.register_hook(lambda gradient: _check_value(gradient, "the backward pass"))
     # Breadth first, and not the whole graph: what Python has touched of it is freed by recursion, which has a stack alone.
-    nodes = [value.grad_fn for value in tensors]
+    nodes = [] if begun else [value.grad_fn for value in tensors]
     seen = set[Any](nodes)
     for node in nodes:
         for kind in (each.dtype for each in getattr(node, "_input_metadata", ())):
@@ -189,7 +191,9 @@ def _check_type(kind: Any, where: str) -> None:
 
 
 def _tensors(value: Any, depth: int = 8) -> Iterator[Any]:
-    """Tensors that have a gradient, in what a model returns."""
+    """Tensors that have a gradient, in what a model takes or returns; not weights of ``grad_sample_mode="ew"``, which answer nothing."""
+    if type(value).__name__ == "ExpandedWeight":
+        return
     if getattr(value, "requires_grad", False):
         yield value
     elif depth and isinstance(value, (Mapping, list, tuple)):
