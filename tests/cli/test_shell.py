@@ -156,6 +156,7 @@ def test_files_that_cannot_be_written_fail_first(
     (tmp_path / "folder.json").mkdir()
     for name in ("nowhere/a.json", "folder.json"):
         assert f"{option} " in mistake(capsys, *run, option, str(tmp_path / name))
+        assert f"{option} " in mistake(capsys, *run, option, str(tmp_path / name), "--statement")
     both = str(tmp_path / "both.json")
     assert "another file" in mistake(capsys, *run, "--report", both, "--certificate", both)
 

@@ -398,8 +398,8 @@ double Layers::of_one_step(double delta) const {
     for (const LayerPart& part : measures_.parts())
         high = std::max(high, loss_at(part.mixture, part.mixture.p.high() + 40));
     double low = 1e-9 * high;
-    for (int halving = 0; halving < 11;
-         ++halving) {  // to 2 %, of losses that may be too small for a product of two
+    // To 2 %, of losses that may be too small for a product of two.
+    for (int halving = 0; halving < 11; ++halving) {
         const double epsilon = std::sqrt(low) * std::sqrt(high), y = std::exp(std::min(epsilon, 700.0));
         double sum = 0;
         for (const LayerPart& part : measures_.parts()) {

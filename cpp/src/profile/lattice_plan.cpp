@@ -38,8 +38,8 @@ public:
     double step_for(double tolerance, double high) const {
         double low = high * 1e-9;
         if (at(high) <= tolerance) return high;
-        for (int halving = 0; halving < 11;
-             ++halving) {  // to 2 %, of steps that may be too small for a product of two
+        // To 2 %, of steps that may be too small for a product of two.
+        for (int halving = 0; halving < 11; ++halving) {
             const double middle = std::sqrt(low) * std::sqrt(high);
             (at(middle) > tolerance ? high : low) = middle;
         }

@@ -36,7 +36,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     check_path(options.plot)
-    whole = options.statement or options.json or dpsgd.check_report(options) is not None
+    whole = dpsgd.check_report(options) is not None or options.statement or options.json
     if options.delta is not None and not whole and options.certificate is None:
         raise ParameterError("--delta: goes with --statement, --report, --certificate or --json")
     profile, rows = dpsgd.profile(options), []

@@ -124,11 +124,12 @@ def _facts(dataset: Any, depth: int = 8) -> list[Any]:
         facts.extend(
             _facts(each, depth - 1) for each in held if depth and isinstance(each, torch.utils.data.Dataset)
         )
+        if name != "indices":
+            continue  # a data set may be large
         indices = value.tolist() if hasattr(value, "tolist") else value
-        if name == "indices" and isinstance(indices, (list, tuple, range)):
-            facts.append(
-                hashlib.sha256(repr([int(i) for i in indices if isinstance(i, Integral)]).encode()).digest()
-            )
+        if isinstance(indices, (list, tuple, range)):
+            places = [int(i) for i in indices if isinstance(i, Integral)]
+            facts.append(hashlib.sha256(repr(places).encode()).digest())
     return facts
 
 
@@ -259,10 +260,9 @@ class Watch:
         before = _last(self._accountant)
         stepped = self._pre_step(closure)
         for parameter in getattr(optimizer, "params", ()):
+            # Or a later backward pass whose hooks were disabled would clip by it.
             if hasattr(parameter, "_norm_sample"):
-                del (
-                    parameter._norm_sample
-                )  # or a later backward pass whose hooks were disabled would clip by it
+                del parameter._norm_sample
         if whole:
             self._sizes.popleft()
             self._rows, self._clipped = 0, 0.0

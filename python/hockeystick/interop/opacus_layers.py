@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 from .._base.lazy import needing
 from .._base.validation import ParameterError
-from .opacus_steps import check_types
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
@@ -119,7 +117,8 @@ def watch_layers(module: Any, whole: Any) -> None:
     added = [module.register_forward_hook(_after_model)]
     for layer in module.modules():
         policy = getattr(getattr(layer, "_get_fsdp_state", lambda: None)(), "_mp_policy", None)
-        check_types([SimpleNamespace(dtype=getattr(policy, "reduce_dtype", None))])
+        if (kind := getattr(policy, "reduce_dtype", None)) is not None:
+            _check_type(kind, "MixedPrecisionPolicy.reduce_dtype")
         added.append(layer.register_forward_hook(_after_layer))
         if _is(layer, "DPRNNBase"):
             added.append(layer.register_forward_pre_hook(_before_recurrent, with_kwargs=True))
@@ -127,10 +126,14 @@ def watch_layers(module: Any, whole: Any) -> None:
         kept.extend(added)
 
 
+def _trains(module: Any) -> bool:
+    return bool(module.training and torch.is_grad_enabled())
+
+
 def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
     for value in (*inputs, *named.values()):
         order = getattr(value, "sorted_indices", None)
-        if order is None or not layer.training or not torch.is_grad_enabled():
+        if order is None or not _trains(layer):
             continue
         if not torch.equal(order, torch.arange(len(order), device=order.device)):
             raise ParameterError(
@@ -140,13 +143,13 @@ def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
 
 
 def _after_layer(layer: Any, inputs: Any, output: Any) -> None:
-    if layer.training and torch.is_grad_enabled():
+    if _trains(layer):
         for value in _tensors(output):
             _check_value(value, type(layer).__name__)
 
 
 def _after_model(module: Any, inputs: Any, output: Any) -> None:
-    if module.training and torch.is_grad_enabled():
+    if _trains(module):
         # A model that is called on what it returned goes on with a graph that was looked at.
         check_gradients(output, begun=any(each.grad_fn is not None for each in _tensors(inputs)))
 
