@@ -147,14 +147,16 @@ def test_few_hits_and_large_losses(request_: tuple[float, int, int, int], delta:
     assert coarse.lower <= bounds.upper
 
 
-def by_midpoints(request_: tuple[float, int, int, int], epsilons: np.ndarray, h: float) -> np.ndarray:
+def by_midpoints(
+    request_: tuple[float, int, int, int], epsilons: np.ndarray, h: float, half: int = 1 << 18
+) -> np.ndarray:
     """delta at each epsilon, of losses that are moved to the nearest multiple of h.
 
     P = e^{L/2} S and Q = e^{-L/2} S, where S is symmetric: so nothing drifts, and the error is that of S's variance.
     """
     sigma, batch, records, steps = request_
     gamma = -np.expm1(batch * np.log1p(-1.0 / records))
-    groups, half = np.arange(1, 13), 1 << 18
+    groups = np.arange(1, 13)
     weights = binom.pmf(groups, batch, 1.0 / records) / gamma
     x = h * np.arange(half)
     right, left = np.zeros(half), np.zeros(half)  # P(L > x + h/2) and P(L < -x - h/2)
@@ -194,6 +196,29 @@ def test_the_total_variation_where_hits_are_rare(request_: tuple[float, int, int
         assert 0 < bounds.lower <= bounds.upper <= bounds.lower * (1 + 1e-6)
         assert bounds.lower <= truth * (1 + 5e-6)
         assert truth * (1 - 5e-6) <= bounds.upper
+
+
+@pytest.mark.parametrize(
+    ("request_", "delta", "h"),
+    [
+        ((3.38, 15, 282859, 60), 1e-9, 1e-7),
+        ((3.38, 15, 282859, 6), 1e-11, 5e-8),
+        ((2.99, 13, 663256, 59), 1e-10, 5e-8),
+        ((2.91, 55, 1422406, 266), 1e-9, 1e-7),
+        ((1.63, 27, 1750018, 14), 1e-6, 1e-7),
+    ],
+)
+def test_where_groups_begin_to_matter(request_: tuple[float, int, int, int], delta: float, h: float) -> None:
+    """About this epsilon a rare group of a record has more of the losses than a single one; none had a lower bound."""
+    sigma, batch, records, steps = request_
+    process = hs.WithReplacement(hs.Gaussian(sigma), batch, records) * steps
+    bounds = hs.account(process, adjacency="replace_one").epsilon_bounds(delta)
+    assert 0 < bounds.lower <= bounds.upper <= bounds.lower * (1 + 1e-6)
+    fine, coarse = (by_midpoints(request_, np.array(bounds), step, 1 << 21) for step in (h, 2 * h))
+    assert (abs(coarse - fine) < 1e-5 * delta).all()
+    at_lower, at_upper = fine + (fine - coarse) / 3
+    assert at_lower >= delta * (1 - 1e-5), "the lower bound is above the truth"
+    assert at_upper <= delta * (1 + 1e-5), "the upper bound is below the truth"
 
 
 @pytest.mark.parametrize("g", [1e-6, 1e-5, 1e-4])

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "numerics/constants.hpp"
+
 namespace hockeystick {
 namespace {
 
@@ -62,14 +64,31 @@ double ratio_below(const std::vector<LayerPart>& parts, double cut, double ratio
     return std::max(ratio, least_ratio);
 }
 
-// Windows are to be narrow beside what the loss moves by, and wide to be smooth.
-double width_for(const LayerPart& part, double epsilon, double least) {
+// The tilt about epsilon of all parts together, which is that of the part with most of the losses there.
+double common_tilt(const std::vector<LayerPart>& parts, const std::vector<double>& counts, double epsilon) {
+    double tilt = 0, log_most = -infinity;
+    for (const LayerPart& part : parts) {
+        if (!part.cut) continue;
+        const MixturePart& mixture = part.mixture;
+        const double t = output_of(mixture, epsilon), log_p = mixture.p.log(t).value,
+                     slope = mixture.p.mean(t, log_p) - mixture.q.mean(t, mixture.q.log(t).value),
+                     log_density = std::log(counts[part.kind] * mixture.weight / slope) + log_p - 0.5 * t * t;
+        if (log_density > log_most) tilt = falling(mixture, t);
+        log_most = std::max(log_most, log_density);
+    }
+    return tilt;
+}
+
+// Windows are to be narrow beside what the loss moves by, and wide to be smooth. common: the tilt that they
+// are to bear, if the part's own is smaller.
+double width_for(const LayerPart& part, double epsilon, double least, double common) {
     const MixturePart& mixture = part.mixture;
     double width = std::min(0.3, std::max(least, epsilon / 20) / (mixture.p.high() - mixture.q.low()));
     if (!part.cut) return width;
     // Beyond its top x, at x + d, a window falls by d^2/2 width^2, and is to fall thrice as much as the
     // tilted density may rise there.
-    const double x = output_of(mixture, epsilon), tilt = falling(mixture, x), loss = loss_at(mixture, x);
+    const double x = output_of(mixture, epsilon), tilt = std::max(common, falling(mixture, x)),
+                 loss = loss_at(mixture, x);
     for (double d = 1; d < 2000; d *= 1.5) {
         const double rise = tilt * (loss_at(mixture, x + d) - loss) - x * d - 0.5 * d * d;
         if (rise > 0) width = std::min(width, d / std::sqrt(6 * rise));
@@ -121,11 +140,12 @@ LayerCuts choose_cuts(const std::vector<LayerPart>& parts, const std::vector<dou
     LayerCuts out;
     const double steps = std::accumulate(counts.begin(), counts.end(), 0.0);
     const Spacing spacing = tolerance <= few_digits ? fine : steps < few_steps ? of_few_steps : coarse;
+    const double common = common_tilt(parts, counts, epsilon);
     double top = 0;
     for (const LayerPart& part : parts) {
         const MixturePart& mixture = part.mixture;
         LayerCuts::Part& windows = out.parts.emplace_back(LayerCuts::Part{
-            window_width(sharpness * width_for(part, epsilon, spacing.width)), mixture.p.high(), {}});
+            window_width(sharpness * width_for(part, epsilon, spacing.width, common)), mixture.p.high(), {}});
         if (!part.cut) continue;
         const double each =
             log_mass - std::log(counts[part.kind] * static_cast<double>(parts.size()) * mixture.weight);

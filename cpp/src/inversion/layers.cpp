@@ -24,7 +24,7 @@ constexpr double most_lost = 1.5;   // by so much ln e^{K(s) - s eps} may grow f
 constexpr double near = 0.2;        // to ln delta an estimate may be
 constexpr double too_far = 3;       // of bounds that lie so many nats above their values nothing is learnt
 // Of the windows: narrow ones serve larger tilts, and need more nodes and frequencies; wide ones fewer.
-constexpr double sharpnesses[] = {1, 0.35, 2.5};
+constexpr double sharpnesses[] = {1, 0.35, 0.12, 2.5};
 constexpr double wide = 1e-3;  // beside its upper end, an interval that calls for another attempt
 
 }  // namespace
