@@ -3,6 +3,7 @@
     python -m bench.replacement [--count 292] [--seed 1] [--worst 10] [--kind with_replacement]
     python -m bench.replacement --kind finite
     python -m bench.replacement --kind company
+    python -m bench.replacement --kind few
     python -m bench.replacement --aligned
 
 Seeded draws that a deep-learning user may make: batches of fixed size drawn with replacement from 1e4 to 1e7
@@ -10,7 +11,8 @@ records (a tenth of them at most), 1 to 100 passes over the data, noise multipli
 1e-12 to 1/n; beside them Poisson sampling with a record replaced, sums of two unlike Poisson-sampled
 Gaussians at δ down to 1e-30, and sampled randomised response. Each is asked for ε(δ) under every adjacency that
 its mechanism supports. `finite`, only where asked for, are sampled pairs of two to six outcomes whose losses are on no lattice, at
-δ from 1e-12 to 1e-3; `company` are batches with replacement composed with up to 30 releases of another kind. Printed: the percentiles of the relative gap and of the time by kind, and the worst of both.
+δ from 1e-12 to 1e-3; `company` are batches with replacement composed with up to 30 releases of another kind, and `few`
+are 1 to 20,000 of them whatever the number of passes, most of which hit nobody twice. Printed: the percentiles of the relative gap and of the time by kind, and the worst of both.
 
 --aligned compares the pair of with-replacement batches with what one data set attains, in which all other records
 are the replaced record's opposite: then a record drawn l times moves the sum by 2 l, and nothing says what l was.
@@ -28,7 +30,7 @@ from typing import NamedTuple
 import hockeystick as hs
 
 KINDS = ("with_replacement", "replaced", "sum", "response")
-FINITE, COMPANY = "finite", "company"
+FINITE, COMPANY, FEW = "finite", "company", "few"
 SHARES = (60, 15, 15, 10)
 OTHERS = ("RandomizedResponse", "DiscreteLaplace", "Laplace", "PureDP")
 NAMES = ("FinitePair", "Gaussian", "PoissonSampled", "WithReplacement", *OTHERS)
@@ -101,6 +103,17 @@ def draw_company(rng: random.Random) -> Request:
     return request(COMPANY, text, "replace_one", log_uniform(rng, 1e-10, 1e-5))
 
 
+def draw_few(rng: random.Random) -> Request:
+    records = int(log_uniform(rng, 1e4, 3e6))
+    batch = min(int(log_uniform(rng, 8, 4096)), records // 4)
+    text = f"WithReplacement(Gaussian({log_uniform(rng, 0.5, 5)}), {batch}, {records}) * {int(log_uniform(rng, 1, 20_000))}"
+    return request(FEW, text, "replace_one", 10.0 ** -rng.randint(4, 12))
+
+
+ALONE = {FINITE: draw_finite, COMPANY: draw_company, FEW: draw_few}
+"""Kinds that are drawn only where they are asked for."""
+
+
 def named() -> Iterator[Request]:
     """The requests by which the weak spot was found."""
     for text, delta in (
@@ -153,7 +166,7 @@ def show(outcomes: list[Outcome], worst: int) -> None:
     print(
         "kind              count  > 1e-3  > 1e-9  no lower  > 1 s   gap: 50 %, 90 %, 99 %, most; seconds: the same"
     )
-    for kind in (*KINDS, FINITE, COMPANY, "all"):
+    for kind in (*KINDS, *ALONE, "all"):
         some = [each for each in outcomes if kind in (each.asked.kind, "all")]
         if some:
             counts = [
@@ -196,16 +209,15 @@ def main() -> None:
     parser.add_argument(
         "--worst", type=int, default=10, help="how many of the widest and slowest are printed"
     )
-    parser.add_argument("--kind", choices=(*KINDS, FINITE, COMPANY), help="these only")
+    parser.add_argument("--kind", choices=(*KINDS, *ALONE), help="these only")
     parser.add_argument("--aligned", action="store_true")
     options = parser.parse_args()
     if options.aligned:
         compare_aligned()
         return
     rng = random.Random(options.seed)
-    if options.kind in (FINITE, COMPANY):
-        draw_one = draw_finite if options.kind == FINITE else draw_company
-        drawn = [draw_one(rng) for _ in range(options.count)]
+    if options.kind in ALONE:
+        drawn = [ALONE[options.kind](rng) for _ in range(options.count)]
     else:
         drawn = [*named(), *(draw(rng) for _ in range(options.count))]
     asked = [each for each in drawn if options.kind in (None, each.kind)]
