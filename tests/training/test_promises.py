@@ -63,7 +63,16 @@ def test_what_needs_no_samples_is_computed_again_whatever_its_kind(
         TrainingPlan.load(path)
 
 
-@pytest.mark.parametrize("name", ["epsilon", "delta", "adjacency", "noise_multiplier"])
+OTHER = {
+    "epsilon": 1.9,
+    "delta": 0.1,
+    "adjacency": "add_or_remove",
+    "failure_probability": 1e-30,
+    "statement": "(0.1, 1e-9)-DP",
+}
+
+
+@pytest.mark.parametrize("name", [*OTHER, "noise_multiplier", "scheme", "strategy"])
 def test_a_verified_promise_is_what_was_verified(tmp_path: Path, name: str) -> None:
     path = tmp_path / "plan"
     made = hs.plan_training(
@@ -78,12 +87,17 @@ def test_a_verified_promise_is_what_was_verified(tmp_path: Path, name: str) -> N
     assert made.guarantee.kind == "verified"
     made.save(path)
     assert TrainingPlan.load(path) == made
+    content, arrays = storage.read(path, KIND)
+    mechanism = content["mechanism"]
     if name == "noise_multiplier":
-        content, arrays = storage.read(path, KIND)
-        content["mechanism"]["noise_multiplier"] *= 0.5
-        storage.write(path, KIND, content, arrays)
-    else:
-        altered(path, **{name: {"epsilon": 1.9, "delta": 0.1, "adjacency": "add_or_remove"}[name]})
+        mechanism[name] *= 0.5
+    elif name == "scheme":  # with this one delta was 900 times what was promised
+        mechanism[name]["sampling_probability"] = 0.9
+    elif name == "strategy":
+        arrays = {key: 2.0 * array for key, array in arrays.items()}
+    storage.write(path, KIND, content, arrays)
+    if name in OTHER:
+        altered(path, **{name: OTHER[name]})
     with pytest.raises(hs.StorageError, match=rf"{name} = .*must be .*which the samples verified"):
         TrainingPlan.load(path)
 

@@ -217,7 +217,8 @@ IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, do
     // Nor is eps above the sum of the largest losses, which it is at delta = 0.
     in_tasks(table.rows(), [&](std::size_t row) {
         const double most = impl_->kinds.max_loss(table.history(row));
-        out.lower[row] = std::min(out.lower[row], most * (1 - 1e-12));
+        // What losses below the normal doubles add up to may be off by some units of each.
+        out.lower[row] = std::min(out.lower[row], std::max(0.0, most * (1 - 1e-12) - 1e-290));
         out.upper[row] = std::min(out.upper[row], most * (1 + 1e-12) + 5e-324);
     });
     return out;

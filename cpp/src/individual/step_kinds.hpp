@@ -67,7 +67,9 @@ public:
         // K(s), rounded up; and with its derivatives.
         double upper(double s) const {
             if (too_large(s)) return infinity;
-            const double k = mgf ? mgf->at(s).upper * (1 + 4 * u) : 0.5 * mu * mu * s * (s + 1) * (1 + 8 * u);
+            double k = mgf ? mgf->at(s).upper * (1 + 4 * u) : 0.5 * mu * mu * s * (s + 1) * (1 + 8 * u);
+            // So little noise takes too many nodes; under "add" no loss is large.
+            if (!(k < infinity)) k = std::min(of_centres(*mgf, s), s * pair->max_loss() * (1 + 4 * u));
             return shift > 0 ? k + std::numeric_limits<double>::denorm_min() : k;
         }
         Cumulant moment(double s) const {
@@ -103,8 +105,33 @@ public:
     }
 
 private:
+    // Proof: exponents, at most 2 most_shift^2, are squares of differences; no sum has as many as 1e4 terms.
+    static constexpr double rounding_of_centres = 1e-11;
     // Speed: how far a tilt may move the noise, in its standard deviations.
     static constexpr double most_shift = 1e4;
+
+    // ln of the sum of w_i v_j e^{(p_i - q_j)^2 s (s+1)/2}, over centres of P and Q and their weights, which
+    // by joint convexity is no less than K(s).
+    static double of_centres(const Mgf& mgf, double s) {
+        const double variance = 0.5 * s * (s + 1);
+        double largest = 0;
+        for (const MixturePart& part : mgf.parts()) {
+            const double far = std::max(part.p.high() - part.q.low(), part.q.high() - part.p.low());
+            largest = std::max(largest, far * far * variance);
+        }
+        const double scale = std::exp(-largest);
+        double excess = 0;  // of the sum over 1, times the scale
+        for (const MixturePart& part : mgf.parts())
+            for (std::size_t i = 0; i < part.p.shifts().size(); ++i)
+                for (std::size_t j = 0; j < part.q.shifts().size(); ++j) {
+                    const double far = part.p.shifts()[i] - part.q.shifts()[j], rise = far * far * variance;
+                    const double weight = part.weight * part.p.weights()[i] * part.q.weights()[j];
+                    excess +=
+                        weight * (largest < 1 ? scale * std::expm1(rise) : std::exp(rise - largest) - scale);
+                }
+        const double k = largest < 1 ? std::log1p(excess / scale) : largest + std::log(excess + scale);
+        return k + rounding_of_centres * (largest < 1 ? k : largest);
+    }
 
     // A sampled pair's loss where the record leaves no trace: ln(1-q), or -ln(1-q) for "add".
     static double loss_without(const Pair& pair) {

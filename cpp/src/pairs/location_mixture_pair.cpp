@@ -120,6 +120,8 @@ public:
 private:
     // Proof: a Gaussian tail beyond is less than e^-840, and 0 in every double.
     static constexpr double far = 41;
+    // Speed: of the way to a place beyond a root; any place is sound.
+    static constexpr int most_halvings = 60;
     static constexpr Tangent nothing{0, 0, -840, 1, 1, 0};
     // Whether the loss so far out, and with it every one that has any mass, is surely on this side of x: then
     // no root need be looked for, which would be as far as x is.
@@ -260,12 +262,18 @@ private:
         // Nothing lies further out that a double holds.
         const double most = noise_ == Noise::gaussian ? far : 800;
         const double end = direction > 0 ? low_ - most : high_ + most;
+        double before = t;
         for (double step = 0; direction * (t - end) > 0;) {
             const Value at = loss(t);
             const double wanted = unsure(t, x);
             if (direction * (x - at.value) >= wanted) break;
             step = std::max(2 * step, 2 * wanted / at.slope);
-            t = direction > 0 ? std::max(t - step, end) : std::min(t + step, end);
+            before = std::exchange(t, direction > 0 ? std::max(t - step, end) : std::min(t + step, end));
+        }
+        // Where little noise makes the loss level off, its slope there says nothing about where it moves on.
+        for (int i = 0; i < most_halvings && direction * (x - loss(t).value) > 4 * unsure(t, x); ++i) {
+            const double between = 0.5 * (before + t);
+            (direction * (x - loss(between).value) >= unsure(between, x) ? t : before) = between;
         }
         return t;
     }

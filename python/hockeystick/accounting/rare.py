@@ -62,8 +62,8 @@ def epsilon_limit(directions: Directions, delta: float) -> Answer | None:
         least = max(
             _largest_loss([(pair.lower or pair, k) for pair, k in direction]) for direction in directions
         )
-        # The sum is rounded: the truth is within one part in 1e12.
-        return Answer(least * (1.0 - 1e-12), largest * (1.0 + 1e-12))
+        # The sum is rounded: the truth is within one part in 1e12, or some units of losses below the normal doubles.
+        return Answer(max(0.0, least * (1.0 - 1e-12) - 1e-290), largest * (1.0 + 1e-12))
     return None
 
 

@@ -68,15 +68,23 @@ class Guarantee:
     def check_verified(self, mechanism: BandMF) -> None:
         """Raise ParameterError if what was verified, by the evidence, is not what is promised of ``mechanism``."""
         promised = {
+            "strategy": short_name(mechanism.strategy),
+            "scheme": repr(mechanism.scheme),
             "noise_multiplier": mechanism.noise_multiplier,
             "epsilon": self.epsilon,
             "delta": self.delta,
             "adjacency": self.adjacency,
+            "failure_probability": self.failure_probability,
+            "statement": self.statement,
         }
+        verified = {"failure_probability": 0.0, **self.evidence, **(self.evidence.get("plan") or {})}
         for name, value in promised.items():
-            if self.evidence.get(name) != value:
+            known = verified.get(name)
+            # The statement goes on with what is known of other runs.
+            same = value.startswith(f"{known} ") if name == "statement" else value == known
+            if not same:
                 raise ParameterError(
-                    f"{name} = {value!r}: must be {self.evidence.get(name)!r}, which the samples verified: plan it again"
+                    f"{name} = {value!r}: must be {known!r}, which the samples verified: plan it again"
                 )
 
     def check(self, released: Composable) -> None:
