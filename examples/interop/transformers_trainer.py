@@ -1,5 +1,6 @@
 """Hugging Face's Trainer with Opacus, accounted for by hockeystick."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,17 @@ class Spending(TrainerCallback):
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         objects["optimizer"].zero_grad()  # the Trainer clears the model's gradients only, not Opacus's sums
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        torch.save(self.accountant.state_dict(), folder / "ledger.pt")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if len(self.accountant) != state.global_step:
+            raise RuntimeError(
+                f"{len(self.accountant)} steps are accounted, not {state.global_step}: before the Trainer resumes, let the "
+                "accountant load_state_dict what torch.load finds in the checkpoint's ledger.pt"
+            )
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
         logs["epsilon"] = round(self.accountant.get_epsilon(self.delta), 4)

@@ -437,6 +437,8 @@ def test_summaries() -> None:
         hs.individual.summarise([1.0], [1, 2])
     unknown = hs.individual.summarise([3.0, 1.0, 2.0], [math.nan, 5.0, math.nan])
     assert [(s.group, s.count, s.maximum) for s in unknown] == [("5.0", 1, 1.0), ("nan", 2, 3.0)]
+    gaps = hs.individual.summarise([3.0, 1.0, 2.0, 4.0], np.array([math.nan, "a", math.nan, None], object))
+    assert [(s.group, s.count, s.maximum) for s in gaps] == [("None", 1, 4.0), ("a", 1, 1.0), ("nan", 2, 3.0)]
     with pytest.raises(hs.ParameterTypeError, match=r"values.*masked"):
         hs.individual.summarise(np.ma.array([1.0, 100.0], mask=[False, True]))
 

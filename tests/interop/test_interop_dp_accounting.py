@@ -11,6 +11,7 @@ from typing import Any
 
 import dp_accounting as dpa
 import hockeystick as hs
+import numpy as np
 import pytest
 from dp_accounting import dp_event as ev
 from dp_accounting.pld import privacy_loss_distribution as pld
@@ -156,6 +157,23 @@ def test_nested_poisson_samples_multiply() -> None:
 
 
 # Conventions
+
+
+def test_arrays_of_one_number_are_numbers() -> None:
+    """As JAX computes a rate that follows a schedule; masked ones hide what they are."""
+
+    def event(q: Any, again: Any, count: Any, sigma: Any) -> Any:
+        inner = ev.PoissonSampledDpEvent(again, ev.SelfComposedDpEvent(ev.GaussianDpEvent(sigma), 1))
+        return ev.SelfComposedDpEvent(ev.PoissonSampledDpEvent(q, inner), count)
+
+    arrays = event(np.array(0.1), np.float32(0.1), np.array(3), np.array(2.0))
+    plain = event(0.1, float(np.float32(0.1)), 3, 2.0)
+    assert from_event(arrays, ADD_OR_REMOVE) == from_event(plain, ADD_OR_REMOVE)
+    fixed = ev.SampledWithoutReplacementDpEvent(1000, np.array(10), ev.GaussianDpEvent(np.array(2.0)))
+    assert from_event(fixed, REPLACE_ONE) == hs.WithoutReplacement(hs.Gaussian(2.0), 10, 1000).as_process()
+    for wrong in (np.ma.masked, np.ma.array(0.1, mask=True), np.array([0.1]), np.array("0.1")):
+        with pytest.raises(dpa.UnsupportedEventError):
+            HockeystickAccountant().compose(ev.PoissonSampledDpEvent(wrong, ev.GaussianDpEvent(1.0)))
 
 
 def test_default_relation_is_that_of_dp_accounting() -> None:

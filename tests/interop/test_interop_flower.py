@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import hockeystick as hs
+import numpy as np
 import pytest
 from flwr.serverapp import (
     GaussianPrivacyEvent,
@@ -12,7 +13,7 @@ from flwr.serverapp import (
     PrivacyConfig,
     SamplingMethod,
 )
-from hockeystick.interop.flower import HockeystickAccountant
+from hockeystick.interop.flower import HockeystickAccountant, check_arrays
 
 from tests.anywhere import interrupted_everywhere
 
@@ -123,6 +124,43 @@ def test_other_states_are_refused_and_change_nothing() -> None:
         assert accountant.state_dict() == state
     with pytest.raises(hs.ParameterTypeError, match="state"):
         accountant.load_state_dict("state")  # type: ignore[arg-type]
+
+
+def test_going_back_is_warned_of() -> None:
+    accountant = HockeystickAccountant(config("poisson"))
+    accountant.compose(event(), 3)
+    earlier = accountant.state_dict()
+    accountant.compose(event(), 2)
+    later = accountant.state_dict()
+    with pytest.warns(UserWarning, match="2 of 5 recorded steps are not in the ledger that is loaded"):
+        accountant.load_state_dict(earlier)
+    accountant.load_state_dict(later)
+    assert accountant.num_releases == 5
+
+
+def test_what_flower_takes_for_its_own_types_is_taken() -> None:
+    """Strings for members, numbers of NumPy: sampling was ignored, and states were no JSON."""
+    strings = PrivacyConfig(1e-5, 1000, "add-or-remove-one", "poisson", 3.0)  # type: ignore[arg-type]
+    accountant = HockeystickAccountant(strings)
+    accountant.compose(GaussianPrivacyEvent(np.float32(5.0), 50, 1000), 3)  # type: ignore[arg-type]
+    assert accountant.process == hs.PoissonSampled(hs.Gaussian(5.0), 0.05) * 3
+    restored = HockeystickAccountant(config("poisson"))
+    restored.load_state_dict(json.loads(json.dumps(accountant.state_dict())))
+    assert restored.process == accountant.process
+
+
+def test_arrays_that_flower_does_not_clip_are_refused() -> None:
+    weights = {"w": np.zeros((3, 4), np.float32), "b": np.zeros(4)}
+    check_arrays(weights)
+    check_arrays(list(weights.values()))
+    for name, wrong, why in (
+        ("num_batches_tracked", np.array(5), "has shape"),
+        ("scale", np.array(1.0), "has shape"),
+        ("half", np.zeros(3, np.float16), "must be float32 or float64"),
+        ("count", np.zeros(3, np.int64), "must be float32 or float64"),
+    ):
+        with pytest.raises(hs.ParameterError, match=rf"arrays\['{name}'\].*{why}"):
+            check_arrays({**weights, name: wrong})
 
 
 def test_wrong_arguments_are_named() -> None:

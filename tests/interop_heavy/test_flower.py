@@ -20,7 +20,7 @@ from flwr.serverapp import (
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 from flwr.supercore.task_identity import TaskIdentity
-from hockeystick.interop.flower import HockeystickAccountant
+from hockeystick.interop.flower import HockeystickAccountant, check_arrays
 
 CLIENTS = 5
 
@@ -98,6 +98,33 @@ def test_rounds_of_a_strategy_are_accounted_for() -> None:
     assert spent.epsilon == hs.account(hs.Gaussian(5.0) * 4).epsilon(1e-5)
     private.summary()
     assert np.std(weights["w"].numpy()) > 0.0  # equal updates, unequal weights: the noise is there
+
+
+def test_single_numbers_are_not_clipped() -> None:
+    """What `check_arrays` refuses; where this fails, Flower clips them, and it need not."""
+
+    def released(shape: tuple[int, ...], move: float) -> float:
+        strategy = DifferentialPrivacyServerSideFixedClipping(
+            FedAvg(fraction_train=1.0, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS),
+            noise_multiplier=1e-9,
+            clipping_norm=1.0,
+            num_sampled_clients=CLIENTS,
+            accountant=HockeystickAccountant(config()),
+        )
+        weights = ArrayRecord({"w": Array(np.zeros(3)), "number": Array(np.zeros(shape))})
+        replies = []
+        for index, message in enumerate(strategy.configure_train(1, weights, ConfigRecord(), Grid())):
+            update = {"w": Array(np.full(3, 1e-12)), "number": Array(np.full(shape, 0.0 if index else move))}
+            content = {"arrays": ArrayRecord(update), "metrics": MetricRecord({"num-examples": 1})}
+            replies.append(Message(RecordDict(content), reply_to=message))
+        arrays, _ = strategy.aggregate_train(1, replies)
+        return CLIENTS * float(arrays["number"].numpy().sum())
+
+    assert 0.99 < released((1,), 1000.0) < 1.01
+    assert released((), 1000.0) > 999.0
+    check_arrays(ArrayRecord({"number": Array(np.zeros(1))}))
+    with pytest.raises(hs.ParameterError, match=r"arrays\['number'\]: has shape"):
+        check_arrays(ArrayRecord({"number": Array(np.zeros(()))}))
 
 
 def test_a_strategy_stops_at_the_budget() -> None:

@@ -291,6 +291,38 @@ def test_users_who_are_hardly_ever_sampled() -> None:
         assert hs.account(process).delta(0.0) >= 8.0 * q * apart * 0.999
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 1e-14, 1e-12, 0.5])
+@pytest.mark.parametrize(
+    ("sigma", "q", "k"), [(0.1, 0.01, 2), (0.05, 0.1, 3), (0.12, 1e-3, 2), (0.15, 1e-5, 2)]
+)
+def test_little_noise_tells_whether_a_user_was_drawn(sigma: float, q: float, k: int, epsilon: float) -> None:
+    """Where nobody was drawn the loss is level, and a search for the end of that went past all of the loss: delta <= 1."""
+    process = hs.UserLevel(hs.PoissonSampled(hs.Gaussian(sigma), q), k).as_process()
+    bounds = hs.account(process, adjacency="replace_one").delta_bounds(epsilon)
+    with mp.workdps(40):
+        weights = [mp.binomial(k, i) * mp.mpf(q) ** i * (1 - mp.mpf(q)) ** (k - i) for i in range(k + 1)]
+        mu = 1 / mp.mpf(sigma)
+
+        def ratio(t: mp.mpf) -> mp.mpf:
+            up, down = (
+                mp.fsum(w * mp.exp(side * i * mu * t - (i * mu) ** 2 / 2) for i, w in enumerate(weights))
+                for side in (1, -1)
+            )
+            return mp.log(up / down) - epsilon
+
+        low, high = mp.mpf(-1), mp.mpf(400)
+        for _ in range(150):
+            middle = (low + high) / 2
+            low, high = (low, middle) if ratio(middle) > 0 else (middle, high)
+        truth = mp.fsum(
+            w * (mp.ncdf(i * mu - high) - mp.exp(epsilon) * mp.ncdf(-i * mu - high))
+            for i, w in enumerate(weights)
+        )
+        assert bounds.lower <= truth <= bounds.upper
+        assert bounds.upper <= truth * (1 + 1e-6)
+        assert bounds.lower >= truth * (1 - 1e-6)
+
+
 def test_the_unit_is_what_every_step_is_accounted_for() -> None:
     step, count = hs.PoissonSampled(hs.Gaussian(2.0), 0.01), hs.Gaussian(5.0)
     users = hs.UserLevel(step, 4) * 100

@@ -128,6 +128,11 @@ def integer(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> int:
     return number
 
 
+def plain(value: Any) -> Any:
+    """A Python number from a scalar, or a tensor of one element, of another library; anything else as it is."""
+    return value.item() if hasattr(value, "item") else value
+
+
 def reals(
     name: str,
     values: Any,

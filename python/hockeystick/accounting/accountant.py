@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from .._base import storage
@@ -68,6 +69,19 @@ class Answers(Exclusive):
     def report(self, delta: float | None = None, epsilon: float | None = None) -> Report:
         """Everything known so far; see `PrivacyProfile.report`."""
         return self.profile().report(delta, epsilon)
+
+
+def warn_of_forgotten(before: Process, after: Process) -> None:
+    """Warn where a ledger that is loaded lacks steps of the one that it takes the place of: what they released, others may have seen."""
+    kept = dict(after)
+    lost = sum(max(0, count - kept.get(step, 0)) for step, count in before)
+    if lost:
+        warnings.warn(
+            f"load_state_dict: {lost} of {before.steps} recorded steps are not in the ledger that is loaded, and no longer count. "
+            "They were released, and they do count where anything of them was looked at, if only to choose what to go back to: load into a "
+            "new accountant to account for another run, and to go on from older weights keep the ledger as it is",
+            stacklevel=3,
+        )
 
 
 class Accountant(Answers):

@@ -80,7 +80,7 @@ class IndividualGDPFilter(IndividualLedger):
     ``mu`` (= B) or as ``epsilon`` with ``delta``.
 
     Sums are kept in float64 and every rounding is upwards, so the budget cannot be overspent; after
-    T steps the sum is at most (T + 4) 2^-52 of the budget too large. ``path`` keeps the ledger in a directory, mapped
+    T steps the sum is at most (T + 4) 2^-52 of the budget too large; a step that would use all of it up may so be refused. ``path`` keeps the ledger in a directory, mapped
     into memory: for more examples than fit, and for runs that may be killed (`open` resumes); ``durable``
     also survives a power failure. Threads may share it: one call at a time,
     none is lost. In a forked child every call raises `ForkedError`.
@@ -345,7 +345,8 @@ class GDPFilter(_WholeFilter):
     """A budget of Gaussian differential privacy for a whole data set: one mu per step (Algorithm 2).
 
     The outputs of the steps that were let through are B-GDP, each step being mu-GDP given all before, for any data (Theorem
-    1 of Appendix C). The first step that would exceed the budget halts the filter. Threads may share it: one call at
+    1 of Appendix C). The first step that would exceed the budget halts the filter; so may one that would use up all of it, where
+    a square is no double and is rounded up. Threads may share it: one call at
     a time, none is lost. In a forked child every call raises `ForkedError`.
 
     >>> filt = GDPFilter(mu=0.5)

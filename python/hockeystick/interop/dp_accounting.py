@@ -52,6 +52,7 @@ from ..mechanisms.responses import ExponentialMechanism
 from ..mechanisms.truncated import TruncatedPoissonSampled
 
 with needing("hockeystick.interop.dp_accounting needs dp-accounting", extra="dp-accounting"):
+    import attr
     import dp_accounting
     from dp_accounting import NeighboringRelation, dp_event
 
@@ -233,8 +234,22 @@ class _RefusedError(Exception):
         self.reason = reason
 
 
+def _with_numbers(event: Any) -> Any:
+    """The event with plain numbers where it holds arrays of a single one, as JAX computes them."""
+    if not attr.has(type(event)):
+        return event
+    held = {field.name: getattr(event, field.name) for field in attr.fields(type(event))}
+    numbers = {
+        name: value.item()
+        for name, value in held.items()
+        if getattr(value, "shape", None) == () and not isinstance(value, np.ma.MaskedArray)
+    }
+    return attr.evolve(event, **numbers) if numbers else event
+
+
 def _steps(event: Any, relation: NeighboringRelation, count: Any) -> Iterator[tuple[Step, int]]:
     """The steps of an event that is run ``count`` times, with their counts."""
+    event = _with_numbers(event)
     count = _checked(event, lambda: integer("count", count))
     if isinstance(event, dp_event.ComposedDpEvent):
         if isinstance(event.events, Iterator):
@@ -414,14 +429,14 @@ def _sampled(event: Any, relation: NeighboringRelation) -> Step | None:
         q, inner = Fraction(1), event
         while isinstance(inner, dp_event.PoissonSampledDpEvent):  # a Poisson sample of a Poisson sample
             q *= Fraction(real("sampling_probability", inner.sampling_probability, 0.0, 1.0))
-            inner = inner.event
+            inner = _with_numbers(inner.event)
         mechanism = _on_one_sample(inner, relation)
         if isinstance(mechanism, (Laplace, DiscreteLaplace)):
             why = "no tight pair is proven for vector-valued Laplace noise when a record is replaced"
             _only(event, relation, _ADD_OR_REMOVE, _ZERO_OUT, why=why)
         return None if mechanism is None else PoissonSampled(mechanism, double(q, math.inf))
     _only(event, relation, _REPLACE_ONE, why="a batch of fixed size comes from a dataset of fixed size")
-    mechanism = _on_one_sample(event.event, relation)
+    mechanism = _on_one_sample(_with_numbers(event.event), relation)
     if mechanism is None or event.sample_size == 0:
         return None
     kind = next(kind for theirs, kind in _FIXED_SIZE.items() if isinstance(event, theirs))

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .._base.exclusive import undivided
 from .._base.lazy import needing
-from .._base.validation import ParameterError, instance, integer, real
-from ..accounting.accountant import Accountant, Answers
+from .._base.validation import ParameterError, instance, integer, plain, real
+from ..accounting.accountant import Accountant, Answers, warn_of_forgotten
 from ..accounting.profile import account
 from ..accounting.report import Report
 from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process, Step, WithoutReplacement
 
 with needing("hockeystick.interop.flower needs Flower 1.35 or later", extra="flower"):
-    from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent, SamplingMethod
+    from flwr.serverapp import (
+        GaussianPrivacyEvent,
+        NeighboringRelation,
+        PrivacyConfig,
+        PrivacySpent,
+        SamplingMethod,
+    )
 
 METHOD = "hockeystick"
 """The ``accounting_method`` of what was spent, and the ``backend`` of saved states."""
@@ -31,6 +39,32 @@ _ADJACENCIES = {
     SamplingMethod.WITHOUT_REPLACEMENT: "replace_one",
     SamplingMethod.NO_AMPLIFICATION: "zero_out",
 }
+
+
+def check_arrays(arrays: Any) -> None:
+    """Raise ParameterError unless Flower clips all of ``arrays`` (an ``ArrayRecord``, or a list of NumPy arrays) and adds noise to them.
+
+    Flower scales arrays in place, which leaves a single number, of shape (), as it is: a client moves it by whatever it likes, and with
+    `LocalDpMod` it gets no noise. BatchNorm has one, ``num_batches_tracked``. In 16 bits what was clipped is rounded. Ask this once, of the
+    weights that training begins with.
+
+    >>> check_arrays([np.zeros((3, 4)), np.zeros(4)])
+    >>> check_arrays({"scale": np.array(1.0)})
+    Traceback (most recent call last):
+    ...
+    hockeystick._base.validation.ParameterError: arrays['scale']: has shape (), must have a dimension; Flower neither clips nor noises a single number: reshape it to (1,), or do not aggregate it
+    """
+    for name, array in arrays.items() if hasattr(arrays, "items") else enumerate(arrays):
+        values = np.asarray(array.numpy() if hasattr(array, "numpy") else array)
+        if values.ndim == 0:
+            raise ParameterError(
+                f"arrays[{name!r}]: has shape (), must have a dimension; Flower neither clips nor noises a single number: reshape it "
+                "to (1,), or do not aggregate it"
+            )
+        if values.dtype not in (np.float32, np.float64):
+            raise ParameterError(
+                f"arrays[{name!r}].dtype = {values.dtype}: must be float32 or float64; what was clipped is rounded when it is added to others"
+            )
 
 
 class HockeystickAccountant(Answers):
@@ -54,9 +88,10 @@ class HockeystickAccountant(Answers):
     def __init__(self, config: Any, accuracy: float = DEFAULT_ACCURACY) -> None:
         instance("config", config, PrivacyConfig, "a flwr.serverapp.PrivacyConfig")
         self._config = config
+        self._sampling = SamplingMethod(config.sampling_method)  # Flower takes strings, too
         self._accuracy = accuracy
         self._compositions: list[tuple[Any, int]] = []
-        self._accountant = Accountant(_ADJACENCIES[config.sampling_method], accuracy)
+        self._accountant = Accountant(_ADJACENCIES[self._sampling], accuracy)
 
     @property
     def config(self) -> Any:
@@ -115,7 +150,7 @@ class HockeystickAccountant(Answers):
     def state_dict(self) -> dict[str, object]:
         """The ledger and the configuration as JSON values."""
         compositions = [
-            {"event": {name: getattr(event, name) for name in _EVENT}, "count": count}
+            {"event": {name: plain(getattr(event, name)) for name in _EVENT}, "count": count}
             for event, count in self._compositions
         ]
         state = {"schema_version": _SCHEMA_VERSION, "backend": METHOD, "config": self._config_dict()}
@@ -124,7 +159,8 @@ class HockeystickAccountant(Answers):
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Replace the ledger by a saved one, of this class or of Flower's ``RdpAccountant``.
 
-        The configuration must be the same. Raises ValueError and changes nothing otherwise.
+        The configuration must be the same. Raises ValueError and changes nothing otherwise. Warns where releases are lost by that:
+        what was seen of them counts.
         """
         instance("state", state, dict, "a dict made by state_dict()")
         for key, expected in (("schema_version", (_SCHEMA_VERSION,)), ("backend", (METHOD, "rdp"))):
@@ -143,7 +179,8 @@ class HockeystickAccountant(Answers):
                 loaded.compose(GaussianPrivacyEvent(**composition["event"]), composition["count"])
         except (ValueError, TypeError, KeyError) as error:
             raise ParameterError(f"state['compositions']: not a valid ledger: {error!r}") from error
-        self._compositions = loaded._compositions
+        forgotten, self._compositions = self.process, loaded._compositions
+        warn_of_forgotten(forgotten, self.process)
 
     def _delta(self, delta: float | None) -> float:
         return real("delta", self._config.target_delta if delta is None else delta, 0.0, 1.0)
@@ -153,8 +190,8 @@ class HockeystickAccountant(Answers):
         return {
             "target_delta": config.target_delta,
             "population_size": config.population_size,
-            "neighboring_relation": config.neighboring_relation.value,
-            "sampling_method": config.sampling_method.value,
+            "neighboring_relation": NeighboringRelation(config.neighboring_relation).value,
+            "sampling_method": self._sampling.value,
             "max_epsilon": config.max_epsilon,
         }
 
@@ -166,8 +203,8 @@ class HockeystickAccountant(Answers):
                 f"event.population_size = {event.population_size!r}: must be {population}, that of the config"
             )
         mechanism = Gaussian(event.noise_multiplier)
-        if self._config.sampling_method is SamplingMethod.POISSON:
+        if self._sampling is SamplingMethod.POISSON:
             return PoissonSampled(mechanism, event.sample_size / population)
-        if self._config.sampling_method is SamplingMethod.WITHOUT_REPLACEMENT:
+        if self._sampling is SamplingMethod.WITHOUT_REPLACEMENT:
             return WithoutReplacement(mechanism, event.sample_size, population)
         return mechanism

@@ -13,8 +13,8 @@ from typing import Any
 
 from .._base.exclusive import undivided
 from .._base.lazy import needing
-from .._base.validation import MAX_COUNT, ParameterError, instance, integer, real
-from ..accounting.accountant import Accountant, Answers
+from .._base.validation import MAX_COUNT, ParameterError, instance, integer, plain, real
+from ..accounting.accountant import Accountant, Answers, warn_of_forgotten
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
@@ -29,7 +29,7 @@ from .opacus_batches import (
     own_coins,
 )
 from .opacus_layers import RecordLosses, check_ghost
-from .opacus_steps import ADAPTIVE, ClippingNorm, EqualSizes, check_seen, check_types, plain
+from .opacus_steps import ADAPTIVE, ClippingNorm, EqualSizes, check_seen, check_types
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import opacus
@@ -158,7 +158,10 @@ class HockeystickAccountant(Answers, IAccountant):
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Replace the history by a saved one; raises ValueError and changes nothing if it is not valid."""
+        """Replace the history by a saved one; raises ValueError and changes nothing if it is not valid.
+
+        Warns where steps are lost by that, as where an engine goes back to an earlier checkpoint: what was seen of them counts.
+        """
         before = self.history
         super().load_state_dict(state_dict)
         loaded, self.history = self.history, before
@@ -167,7 +170,9 @@ class HockeystickAccountant(Answers, IAccountant):
             raise ParameterError(
                 f"state_dict['adjacency'] = {adjacency!r}: must be {self.adjacency!r}, that of the accountant"
             )
+        forgotten = self.process
         self.history = _checked_history(loaded)
+        warn_of_forgotten(forgotten, self.process)
 
 
 def _checked_history(history: Any) -> list[tuple[float, float, int]]:

@@ -13,17 +13,9 @@ from numbers import Integral
 from typing import Any
 
 from .._base.lazy import needing
-from .._base.validation import ParameterError
+from .._base.validation import ParameterError, plain
 from .opacus_layers import Buffers, check_layers, watch_layers
-from .opacus_steps import (
-    ADVICE,
-    check_norm,
-    check_seen,
-    check_types,
-    clipped_to,
-    plain,
-    row_counts,
-)
+from .opacus_steps import ADVICE, check_norm, check_seen, check_types, clipped_to, row_counts
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
@@ -281,8 +273,9 @@ class Watch:
             return
         self._rows += max(counts)
         if len(set(counts)) > 1 or self._rows > size or (whole and self._rows < size):
+            rows = " and ".join(map(str, sorted(set(counts)))) if len(set(counts)) > 1 else self._rows
             raise ParameterError(
-                f"optimizer: gradients of {self._rows} rows, must be {size} for every parameter, the records that were drawn; each row is "
+                f"optimizer: gradients of {rows} rows, must be {size} for every parameter, the records that were drawn; each row is "
                 "clipped by itself, so a record in several of them (crops, views, frames) moves the sum by several times max_grad_norm, and so "
                 "does one of several in a row (two forward passes in one graph): keep the records along the first dimension, and all of them (a "
                 "collate_fn must leave none out: give those a weight of 0 in the loss)"

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from .._base.lazy import needing
-from .._base.validation import ParameterError
+from .._base.validation import ParameterError, plain
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
@@ -22,11 +22,6 @@ _CHANCE = 1e-12  # *speed*: of stopping a loop that is right, for each of its st
 _WINDOW = 1000  # *speed*: batches that are looked back on
 _SLACK = 1e-3
 """*Limit*: how much of max_grad_norm, for each record of the batch, a sum may exceed its largest norm by: rounding of single precision."""
-
-
-def plain(value: Any) -> Any:
-    """A Python number from a tensor of one element."""
-    return value.item() if hasattr(value, "item") else value
 
 
 def check_types(parameters: Any) -> None:
@@ -108,6 +103,12 @@ class ClippingNorm:
             self._first = clipped_to(optimizer)
         elif hasattr(optimizer, "accumulate"):
             self._first = self._first or norm  # ghost clipping: the model clips, to what it was told at first
+            if norm > self._first * (1.0 + 1e-6):
+                raise ParameterError(
+                    f"optimizer.max_grad_norm = {norm!r}: must stay {self._first!r}; with ghost clipping the model clips to what make_private was "
+                    "told, and a schedule of max_grad_norm moves the noise alone: steps before this one had too little, if that was more than "
+                    "they began with"
+                )
         check_norm(norm, self._first)
 
 

@@ -81,7 +81,7 @@ class Guarantee:
         for name, value in promised.items():
             known = verified.get(name)
             # The statement goes on with what is known of other runs.
-            same = value.startswith(f"{known} ") if name == "statement" else value == known
+            same = self.statement.startswith(f"{known} ") if name == "statement" else value == known
             if not same:
                 raise ParameterError(
                     f"{name} = {value!r}: must be {known!r}, which the samples verified: plan it again"
