@@ -158,6 +158,11 @@ bool DirectInversion::can_cut() const {
                        [](const Kind& kind) { return kind.transform->can_cut(); });
 }
 
+bool DirectInversion::can_drop() const {
+    return std::any_of(kinds_.begin(), kinds_.end(),
+                       [](const Kind& kind) { return kind.transform->can_drop(); });
+}
+
 // Rare large losses of Gaussian mixtures. Lattices, and epochs of random allocation, have ways of their own.
 void DirectInversion::find_layers() {
     if (lattice_.spacing > 0 || laplace_ || kinds_.size() > few_kinds) return;

@@ -38,6 +38,7 @@ public:
                                                         std::size_t most) const;
     // Whether there are losses that a cut could leave out.
     bool can_cut() const;
+    bool can_drop() const;
     // Whether Layers may help; and whether some kind is the joined form of sampling then, or has no layers.
     bool has_layers() const noexcept { return has_layers_; }
     bool joined() const noexcept { return joined_; }

@@ -27,6 +27,8 @@ constexpr double largest_shares[] = {1e-9, 1e-6};
 constexpr int most_rounds = 12;
 // Speed: the share that a bound from above leaves out.
 constexpr double share_of_bound = 0.1;
+// Speed: how much less a bound from above is to be for another one to be tried, which leaves out less.
+constexpr double worth_a_bound = 0.5;
 // Speed: joined pairs' layers are nearly as quick at this tolerance, which is tried first; a single answer
 // with a larger gap is worth their time.
 constexpr double fine_tolerance = 1e-9, fine_gap = 1e-8;
@@ -36,6 +38,9 @@ constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 // Speed: what epochs without their largest ratios may take before they are told apart, where those count for
 // little.
 constexpr Budget few_of_epochs{100 * near_exact, infinity, true, 0, 64};
+// Speed: a gap, in those that are aimed at, with which no point of a rough curve, or of one that takes noise,
+// is asked about alone; it is the accuracy.
+constexpr double wide_of_curve = 10;
 // Speed: how many points of a rough curve that no contour serves get a bound of their own.
 constexpr std::size_t most_alone = 24;
 // Speed: about how many times lines are laid for one where each takes long.
@@ -284,13 +289,16 @@ std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double
     auto curve = shared(epsilons, {near_as_good}, curve_gap_, left);
     // Joined pairs have had their layers.
     const bool dear = direct_->noise_helps() && !direct_->joined();
-    for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, dear));
+    // What noise of its own would make a little narrower is narrow enough.
+    const double enough = dear ? wide_of_curve * curve_gap_ : curve_gap_;
+    for (const std::size_t i : left)
+        if (!(relative_gap(curve[i]) < enough)) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, dear));
     return curve;
 }
 
 std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double> epsilons) const {
     std::vector<std::size_t> left;
-    const double enough = 10 * curve_gap_;
+    const double enough = wide_of_curve * curve_gap_;
     const bool slow = slow_ || direct_->slow();
     auto curve = shared(epsilons, {enough, slow ? epsilons.size() / most_lines : 0}, enough, left);
     if (!direct_->answers()) return curve;
@@ -315,7 +323,7 @@ bool Inversion::quick() const { return !slow_ && !direct_->slow() && direct_->an
 
 double Inversion::chernoff_epsilon(double delta) const {
     double best = direct_->chernoff_epsilon(delta);
-    if (direct_->can_cut() && share_of_bound * delta > 0)
+    if (direct_->can_drop() && share_of_bound * delta > 0)
         best = std::min(best, without(share_of_bound * delta).chernoff_epsilon(delta));
     return best;
 }
@@ -324,7 +332,7 @@ double Inversion::chernoff_epsilon(double delta) const {
 // allocations leave out in any case may be more than all else, but is less than anybody asks for.
 double Inversion::chernoff_delta(double epsilon) const {
     double delta = direct_->chernoff_delta(epsilon), before = infinity;
-    while (direct_->can_cut() && share_of_bound * delta > 0 && delta < near_guess * before) {
+    while (direct_->can_drop() && share_of_bound * delta > 0 && delta < worth_a_bound * before) {
         before = delta;
         delta = std::min(delta, without(share_of_bound * delta).chernoff_delta(epsilon));
     }

@@ -23,6 +23,7 @@ public:
                   const std::vector<GaussianMixtures>& joined = {});
 
     bool can_cut() const override { return law_.group_weight.size() > 1; }
+    bool can_drop() const override { return !law_.atoms.empty() && !(spacing_ > 0); }
     std::vector<MixturePart> mixtures() const override { return joined_; }
     double dropped() const override { return dropped_; }
     double atoms() const override;

@@ -35,6 +35,8 @@ public:
     // Whether the transform falls at high frequencies, as it does but for atoms.
     virtual bool can_decay() const { return true; }
     virtual bool can_cut() const { return false; }
+    // Whether it may be, for a bound at least: an inversion of what is left may not fall either.
+    virtual bool can_drop() const { return can_cut(); }
     virtual double dropped() const { return 0; }
     // About how many terms a value takes, where losses have atoms that keep the transform from falling; or 0.
     virtual double atoms() const { return 0; }
