@@ -127,13 +127,16 @@ def test_hook_refuses_noise_for_a_smaller_norm_than_that_of_clipping(clipping: d
         hook(optimizer(max_grad_norm=norm, **clipping))
     if "accumulate" in clipping:
         # What the model was told is not known: a schedule that begins below it had noise for less than that.
-        with pytest.raises(hs.ParameterError, match=r"max_grad_norm = 6.0: must stay 5.0"):
+        with pytest.raises(hs.ParameterError, match=r"max_grad_norm = 6.0: must be above 0 and stay 5.0"):
             hook(optimizer(max_grad_norm=6.0, **clipping))
     else:
         hook(optimizer(max_grad_norm=6.0, **clipping))
     with pytest.raises(hs.ParameterError, match=r"optimizer.max_grad_norm = 4.5: must be at least 5.0"):
         hook(optimizer(max_grad_norm=4.5, **clipping))
     assert len(accountant) == (2 if "accumulate" in clipping else 3)
+    if "accumulate" in clipping:
+        with pytest.raises(hs.ParameterError, match=r"max_grad_norm = 0.0: must be above 0"):
+            accountant.get_optimizer_hook_fn(sample_rate=0.125)(optimizer(max_grad_norm=0.0, **clipping))
     # Gradients that the optimizer clips itself follow its norm.
     hook = accountant.get_optimizer_hook_fn(sample_rate=0.125)
     for norm in (5.0, 4.5):

@@ -69,7 +69,7 @@ public:
             if (too_large(s)) return infinity;
             double k = mgf ? mgf->at(s).upper * (1 + 4 * u) : 0.5 * mu * mu * s * (s + 1) * (1 + 8 * u);
             // So little noise takes too many nodes; under "add" no loss is large.
-            if (!(k < infinity)) k = std::min(of_centres(*mgf, s), s * pair->max_loss() * (1 + 4 * u));
+            if (mgf && !(k < infinity)) k = std::min(of_centres(*mgf, s), s * pair->max_loss() * (1 + 4 * u));
             return shift > 0 ? k + std::numeric_limits<double>::denorm_min() : k;
         }
         Cumulant moment(double s) const {
@@ -119,17 +119,18 @@ private:
             const double far = std::max(part.p.high() - part.q.low(), part.q.high() - part.p.low());
             largest = std::max(largest, far * far * variance);
         }
-        const double scale = std::exp(-largest);
-        double excess = 0;  // of the sum over 1, times the scale
+        double excess = 0, k = -infinity;  // of the sum over 1, where that is small; its logarithm
         for (const MixturePart& part : mgf.parts())
             for (std::size_t i = 0; i < part.p.shifts().size(); ++i)
                 for (std::size_t j = 0; j < part.q.shifts().size(); ++j) {
                     const double far = part.p.shifts()[i] - part.q.shifts()[j], rise = far * far * variance;
-                    const double weight = part.weight * part.p.weights()[i] * part.q.weights()[j];
-                    excess +=
-                        weight * (largest < 1 ? scale * std::expm1(rise) : std::exp(rise - largest) - scale);
+                    if (largest < 1)
+                        excess += part.weight * part.p.weights()[i] * part.q.weights()[j] * std::expm1(rise);
+                    else
+                        k = log_add(k, std::log(part.weight) + std::log(part.p.weights()[i]) +
+                                           std::log(part.q.weights()[j]) + rise);
                 }
-        const double k = largest < 1 ? std::log1p(excess / scale) : largest + std::log(excess + scale);
+        if (largest < 1) k = std::log1p(excess);
         return k + rounding_of_centres * (largest < 1 ? k : largest);
     }
 

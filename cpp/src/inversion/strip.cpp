@@ -33,11 +33,12 @@ std::array<double, 6> widths(const MixturePart& part, double s, double tolerance
 
 // A sum of e^{shift (t + ia)} with weights is e^{...} E[e^{i a shift}]; with shifts of one sign and mean m,
 //     |Im E| <= a |m|,   Re E >= 1 - a^2 extreme |m| / 2,
-// and always the angle is at most a extreme, the modulus at least cosine = cos(a spread / 2).
+// and always the angle is at most a extreme, the modulus at least cosine = cos(a spread / 2). The angle is
+// that of a path from a = 0: where no shift is 0 it goes beyond pi.
 double least_real(double a, double mean, double extreme) { return 1 - 0.5 * a * a * extreme * mean; }
 double angle(double a, double mean, double extreme) {
     const double re = least_real(a, mean, extreme);
-    return std::min(a * extreme, re > 0 ? std::atan2(a * mean, re) : pi);
+    return re > 0 ? std::min(a * extreme, std::atan2(a * mean, re)) : a * extreme;
 }
 double log_modulus(double a, double mean, double extreme, double cosine) {
     return std::log(std::max({least_real(a, mean, extreme), cosine, 1e-300}));

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,9 +48,10 @@ def by_group(values: ArrayLike, groups: ArrayLike | None = None) -> list[tuple[s
     labels = np.full(array.size, "all") if groups is None else unmasked("groups", groups)
     if labels.shape != array.shape:
         raise ParameterError(f"groups: must have the shape {array.shape}, not {labels.shape}")
-    if labels.dtype == object and any(
-        label is None or (isinstance(label, float) and math.isnan(label)) for label in labels
-    ):
+    missing = (
+        label is None or (isinstance(label, (float, np.floating)) and np.isnan(label)) for label in labels
+    )
+    if labels.dtype == object and any(missing):
         labels = labels.astype(str)  # a column with gaps, which have no order among other labels
     names, group = np.unique(labels, return_inverse=True)
     return [(str(label), np.sort(array[group == i])) for i, label in enumerate(names.tolist())]

@@ -7,6 +7,7 @@ accountants disagree with each other: docs/interop/interop.md.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -241,9 +242,14 @@ def _with_numbers(event: Any) -> Any:
     numbers = {
         name: value.item()
         for name, value in held.items()
-        if getattr(value, "shape", None) == () and not isinstance(value, np.ma.MaskedArray)
+        if getattr(value, "shape", None) == () and not isinstance(value, (np.generic, np.ma.MaskedArray))
     }
-    return attr.evolve(event, **numbers) if numbers else event
+    if not numbers:
+        return event
+    event = copy.copy(event)  # not made anew, as subclasses may be made otherwise
+    for name, number in numbers.items():
+        object.__setattr__(event, name, number)
+    return event
 
 
 def _steps(event: Any, relation: NeighboringRelation, count: Any) -> Iterator[tuple[Step, int]]:

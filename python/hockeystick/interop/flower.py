@@ -188,11 +188,11 @@ class HockeystickAccountant(Answers):
     def _config_dict(self) -> dict[str, object]:
         config = self._config
         return {
-            "target_delta": config.target_delta,
-            "population_size": config.population_size,
+            "target_delta": plain(config.target_delta),
+            "population_size": plain(config.population_size),
             "neighboring_relation": NeighboringRelation(config.neighboring_relation).value,
             "sampling_method": self._sampling.value,
-            "max_epsilon": config.max_epsilon,
+            "max_epsilon": plain(config.max_epsilon),
         }
 
     def _step(self, event: Any) -> Step:

@@ -91,7 +91,7 @@ class ClippingNorm:
     """Stops a loop whose noise is not in proportion to the norm that its gradients are clipped to."""
 
     def __init__(self) -> None:
-        self._first = 0.0
+        self._first: float | None = None
 
     def see(self, optimizer: Any) -> None:
         """Raise ParameterError if the noise of this step is not noise_multiplier times the norm of clipping."""
@@ -99,17 +99,19 @@ class ClippingNorm:
         if hasattr(optimizer, "unclipped_num_std") or hasattr(optimizer, "_adjusted_noise_multiplier"):
             raise ParameterError(ADAPTIVE)
         norm = plain(getattr(optimizer, "max_grad_norm", 0.0))
+        first = norm
         if hasattr(optimizer, "max_grad_norms"):
-            self._first = clipped_to(optimizer)
+            first = clipped_to(optimizer)
         elif hasattr(optimizer, "accumulate"):
-            self._first = self._first or norm  # ghost clipping: the model clips, to what it was told at first
-            if norm > self._first * (1.0 + 1e-6):
+            # Ghost clipping: the model clips, to what it was told at first.
+            first = self._first = norm if self._first is None else self._first
+            if not 0.0 < norm <= first * (1.0 + 1e-6):
                 raise ParameterError(
-                    f"optimizer.max_grad_norm = {norm!r}: must stay {self._first!r}; with ghost clipping the model clips to what make_private was "
+                    f"optimizer.max_grad_norm = {norm!r}: must be above 0 and stay {first!r}; with ghost clipping the model clips to what make_private was "
                     "told, and a schedule of max_grad_norm moves the noise alone: steps before this one had too little, if that was more than "
                     "they began with"
                 )
-        check_norm(norm, self._first)
+        check_norm(norm, first)
 
 
 def clipped_to(optimizer: Any) -> float:
