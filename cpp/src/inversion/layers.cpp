@@ -24,7 +24,7 @@ constexpr double most_lost = 1.5;   // by so much ln e^{K(s) - s eps} may grow f
 constexpr double near = 0.2;        // to ln delta an estimate may be
 constexpr double too_far = 3;       // of bounds that lie so many nats above their values nothing is learnt
 // Of the windows: narrow ones serve larger tilts, and need more nodes and frequencies; wide ones fewer.
-constexpr double sharpnesses[] = {1, 0.35, 0.12, 2.5};
+constexpr double sharpest = 0.12, sharpnesses[] = {1, 0.35, sharpest, 2.5};
 constexpr double wide = 1e-3;  // beside its upper end, an interval that calls for another attempt
 
 }  // namespace
@@ -357,6 +357,8 @@ template <class Try>
 std::optional<Answer> Layers::best_of(const Try& attempt) {
     std::optional<Answer> best;
     for (const double sharpness : sharpnesses) {
+        // In company it seldom helps.
+        if (sharpness == sharpest && !beside_.company.empty()) continue;
         sharpness_ = sharpness;
         const auto answer = attempt();
         if (!answer) continue;
