@@ -23,6 +23,9 @@ namespace {
 
 // Speed: gaps that are small enough not to try the next line, and not to try lattices after them.
 constexpr double narrow = 1e-4, lattice_narrow = 2e-3;
+// Proof: more than what 2^53 losses below the normal doubles may be off by, each by some units of the
+// smallest.
+constexpr double lost_to_underflow = 1e-290;
 
 // Downhill from the tilt that would be right for a Gaussian of the same variance; where losses are rare, from
 // one that moves the noise enough.
@@ -217,8 +220,7 @@ IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, do
     // Nor is eps above the sum of the largest losses, which it is at delta = 0.
     in_tasks(table.rows(), [&](std::size_t row) {
         const double most = impl_->kinds.max_loss(table.history(row));
-        // What losses below the normal doubles add up to may be off by some units of each.
-        out.lower[row] = std::min(out.lower[row], std::max(0.0, most * (1 - 1e-12) - 1e-290));
+        out.lower[row] = std::min(out.lower[row], std::max(0.0, most * (1 - 1e-12) - lost_to_underflow));
         out.upper[row] = std::min(out.upper[row], most * (1 + 1e-12) + 5e-324);
     });
     return out;

@@ -352,7 +352,8 @@ private:
     Answer epsilon_of_whole(double delta, Answer best) const {
         const std::lock_guard lock(mutex_);
         // An inversion that takes long would look in vain.
-        if (inversion_ && !inversion_->quick() && steps_apart() <= delta) return exact(0);
+        const bool apart_first = inversion_ && !inversion_->quick();
+        if (apart_first && steps_apart() <= delta) return exact(0);
         if (const auto& inverted = inverted_epsilon(delta)) {
             best = both(capped(*inverted, delta), best);
             if (close(*inverted, accuracy_)) return best;
@@ -361,7 +362,7 @@ private:
             best = both(best, *ending);
             if (close(best, accuracy_)) return best;
         }
-        if (steps_apart() <= delta) return exact(0);
+        if (!apart_first && steps_apart() <= delta) return exact(0);
         if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
         return with_lattice(
             best, [&] { return lattices().epsilon(delta, accuracy_, most_epsilon()); },

@@ -25,6 +25,7 @@ from .report import Answer
 MOST_MASS = 1e-48
 """*Proof*: together with a gap of 1e-6 at delta = 1e-40 wanted, so small that adding it to delta is exact enough."""
 
+_LOST_TO_UNDERFLOW = 1e-290  # *proof*: more than 2^53 losses below the normal doubles may be off by, each by some units of the smallest
 USES = 8  # *proof*: more are below every double
 _UP = 1.0 + 1e-12  # *proof*: more than the roundings of a sum of products
 
@@ -62,8 +63,8 @@ def epsilon_limit(directions: Directions, delta: float) -> Answer | None:
         least = max(
             _largest_loss([(pair.lower or pair, k) for pair, k in direction]) for direction in directions
         )
-        # The sum is rounded: the truth is within one part in 1e12, or some units of losses below the normal doubles.
-        return Answer(max(0.0, least * (1.0 - 1e-12) - 1e-290), largest * (1.0 + 1e-12))
+        # The sum is rounded: the truth is within one part in 1e12.
+        return Answer(max(0.0, least * (1.0 - 1e-12) - _LOST_TO_UNDERFLOW), largest * (1.0 + 1e-12))
     return None
 
 

@@ -272,8 +272,9 @@ class Watch:
         if not counts:
             return
         self._rows += max(counts)
-        if len(set(counts)) > 1 or self._rows > size or (whole and self._rows < size):
-            rows = " and ".join(map(str, sorted(set(counts)))) if len(set(counts)) > 1 else self._rows
+        unlike = sorted(set(counts)) if min(counts) < max(counts) else []
+        if unlike or self._rows > size or (whole and self._rows < size):
+            rows = " and ".join(map(str, unlike)) or self._rows
             raise ParameterError(
                 f"optimizer: gradients of {rows} rows, must be {size} for every parameter, the records that were drawn; each row is "
                 "clipped by itself, so a record in several of them (crops, views, frames) moves the sum by several times max_grad_norm, and so "
