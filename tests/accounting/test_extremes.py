@@ -288,3 +288,20 @@ def test_losses_next_to_the_largest_double_count(epsilon: float, engine: str) ->
             assert profile.delta(0.9 * epsilon) >= 1.0 - 1e-12
     sampled = hs.account(hs.PoissonSampled(hs.PureDP(epsilon), 0.5) * 2, engine=engine)
     assert sampled.epsilon(1e-5) >= epsilon * (1.0 - 1e-12)
+
+
+def test_noise_beside_which_every_loss_rounds_away() -> None:
+    """Steps of so much noise are told by 1e-17 and less, which is what logarithms of densities are off by."""
+    laplace = hs.account(hs.PoissonSampled(hs.Laplace(1e17), 0.5) * 2, "replace_one")
+    # Both losses are the largest, 1e-17 after sampling, with a probability of more than 1/4 (1 - 1e-16).
+    assert laplace.delta_bounds(1e-17).upper >= 0.249 * 1e-17
+    # (1 - q) N(0, 1) + q N(mu, 1) beside (1 - q) N(0, 1) + q N(-mu, 1), to the first order of mu, q = 1/2: GDP of mu = 1/sigma.
+    for sigma, steps in ((1e18, 10**12), (1e18, 9 * 10**15), (3e17, 10**12)):
+        profile = hs.account(hs.WithoutReplacement(hs.Gaussian(sigma), 1, 2) * steps, "replace_one")
+        mu = mp.sqrt(steps) / sigma
+        for epsilon in (0.0, 1e-14, float(mu)):
+            truth = mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(-mu / 2 - epsilon / mu)
+            bounds = profile.delta_bounds(epsilon)
+            assert bounds.lower <= truth * (1 + mp.mpf(10) ** -9)
+            assert bounds.upper >= truth * (1 - mp.mpf(10) ** -9)
+        assert profile.epsilon_bounds(1e-14).upper >= float(mu)

@@ -190,6 +190,34 @@ def test_autocast_is_refused_around_what_has_a_gradient(
         _after_layer(layer, (), {"trained": Value(None)})
 
 
+@pytest.mark.parametrize(
+    ("kind", "shapes", "dimension", "refused"),
+    [
+        ("Linear", [(40, 1), (30, 1)], 0, True),
+        ("Linear", [(7, 40), (9, 40)], 0, True),
+        ("Linear", [(7, 40), (9, 40)], 1, False),
+        ("Linear", [(7, 40), (7, 30)], 1, True),
+        ("Linear", [(40, 1), (40, 3), (40,)], 0, False),
+        ("Linear", [(40,), ()], 1, False),
+        ("RNNLinear", [(40, 1), (30, 1)], 0, False),
+    ],
+)
+def test_passes_before_a_backward_pass_have_as_many_rows(
+    kind: str, shapes: list[tuple[int, ...]], dimension: int, refused: bool
+) -> None:
+    """Row i of one is added to row i of the other: of 40 private and 30 public rows one record moved the sum by 29 norms."""
+    seen = [[SimpleNamespace(shape=shape)] for shape in shapes]
+    layer = type(kind, (), {"training": True, "activations": [[], *seen]})()
+    with (
+        pytest.raises(hs.ParameterError, match="rows before a backward pass")
+        if refused
+        else contextlib.nullcontext()
+    ):
+        _after_layer(layer, (), None, dimension)
+    layer.training = False
+    _after_layer(layer, (), None, dimension)
+
+
 def layer(kind: str, module: str, trained: bool = True, **more: Any) -> Any:
     forward = type("forward", (), {"__module__": module})
     made = type(kind, (), {"__module__": module, "forward": forward})()

@@ -85,6 +85,64 @@ def test_packed_sequences_keep_the_order_of_the_batch(kind: Any, mode: str) -> N
     assert train(private(Words(kind, True), *sequences(True), mode)) == 2
 
 
+class Losses(nn.Module):
+    """The loss of the batch and that of `count` public records, behind each other in one graph; batches are along `dimension`."""
+
+    def __init__(self, model: nn.Module, count: int, dimension: int = 0) -> None:
+        super().__init__()
+        self.model, self.count, self.dimension = model, count, dimension
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        public = torch.ones_like(x.narrow(self.dimension, 0, self.count))
+        return self.model(x) + self.model(public).mean(self.dimension, keepdim=True)
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+def test_passes_on_other_records_are_refused(mode: str) -> None:
+    """Row i of one is added to row i of the other, and a record less pairs all others anew."""
+    x, y = torch.randn(8, 3), torch.randint(0, 2, (8,))
+    for count in (1, 7):
+        with pytest.raises(
+            hs.ParameterError, match=f"forward passes of {count} and 8 rows before a backward pass"
+        ):
+            train(private(Losses(nn.Linear(3, 2), count), x, y, mode))
+    assert train(private(Losses(nn.Linear(3, 2), 8), x, y, mode)) == 2
+
+
+def test_passes_without_gradients_or_with_a_backward_pass_are_let_pass() -> None:
+    x, y = torch.randn(8, 3), torch.randint(0, 2, (8,))
+    engine, model, optimizer, criterion, loader = private(nn.Linear(3, 2), x, y)
+    for x, y in loader:
+        with torch.no_grad():
+            model(x[:3])
+        model.eval()
+        model(x[:5])
+        model.train()
+        optimizer.zero_grad()
+        criterion(model(x), y).backward()
+        optimizer.step()
+    assert len(engine.accountant) == 1
+
+
+def test_passes_of_batches_along_another_dimension_are_counted_there() -> None:
+    x, y = torch.randn(8, 5, 3), torch.randint(0, 2, (8,))
+
+    class Turned(nn.Module):
+        """Two passes of 8 records, of sequences that are not of one length, and, if asked, one of fewer."""
+
+        def __init__(self, count: int) -> None:
+            super().__init__()
+            self.layer, self.count = nn.Linear(3, 2), count
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            turned = x.transpose(0, 1)
+            return self.layer(turned).mean(0) + self.layer(turned[:2, : self.count]).mean((0, 1))
+
+    with pytest.raises(hs.ParameterError, match="forward passes of 6 and 8 rows"):
+        train(private(Turned(6), x, y, batch_first=False))
+    assert train(private(Turned(8), x, y, batch_first=False)) == 2
+
+
 def test_coins_are_of_another_stream_than_the_noise() -> None:
     """After manual_seed of both with one seed, who was drawn could be read off the noise, in 300 of 300 runs."""
 

@@ -10,6 +10,8 @@ namespace hockeystick {
 
 // P-mass e^{log_p} at one loss; errors of both in units of round-off.
 struct LossAtom {
+    // proof: the group of no law.
+    static constexpr int of_all = -1;
     double loss, log_p, loss_slack = 0, log_p_slack = 16;
     int group = 0;
 };
@@ -41,6 +43,8 @@ struct LossLaw {
     // Where the choice between several laws is part of the output: the probability of each, which is its
     // P- and its Q-mass but for what is missing at infinite losses.
     std::vector<double> group_weight = {1};
+    // Q-mass at the atoms `LossAtom::of_all`, to which several of these laws may have given some of theirs.
+    double of_all = 0;
     // Leaves out the least likely of these, of at most `mass` together, and returns how much it was. A zero
     // loss is left where it is, as it adds nothing to M - 1.
     double drop_rare(double mass);

@@ -117,10 +117,10 @@ std::shared_ptr<const Transform> below(const Mixture& p, double g, double tolera
 class SampledParts final : public WholeParts {
 public:
     SampledParts(const Mixture& p, double first, double second, double tolerance)
-        : WholeParts(below(p, first, tolerance)) {
+        : WholeParts(below(p, has_rest(first, second) ? first : second, tolerance)) {
+        if (!has_rest(first, second)) return;
         const double p_mass = p_tail(p, first) - p_tail(p, second),
                      q_mass = gaussian_tail(first) - gaussian_tail(second);
-        if (!(second > first + least_between && q_mass > 0)) return;
         log_p_ = std::log(p_mass), log_q_ = std::log(q_mass);
         const double sums = std::max((p_tail(p, first) + p_tail(p, second)) / p_mass,
                                      (gaussian_tail(first) + gaussian_tail(second)) / q_mass);
@@ -159,8 +159,11 @@ public:
     }
 
 private:
-    // speed: cuts that are closer leave nothing between them.
+    // speed: what lies between closer cuts belongs to A.
     static constexpr double least_between = 0.01;
+    static bool has_rest(double first, double second) {
+        return second > first + least_between && gaussian_tail(first) > gaussian_tail(second);
+    }
     double moved(double s) const { return (1 + s) * log_p_ - s * log_q_; }
 
     std::optional<LaidTransform> rest_;         // of the law given B

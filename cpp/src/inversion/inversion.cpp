@@ -292,7 +292,8 @@ std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double
     // What noise of its own would make a little narrower is narrow enough.
     const double enough = dear ? wide_of_curve * curve_gap_ : curve_gap_;
     for (const std::size_t i : left)
-        if (!(relative_gap(curve[i]) < enough)) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, dear));
+        if (!(relative_gap(curve[i]) < enough) && !little_of_a_curve(epsilons[i]))
+            keep(curve[i], delta_bounds(epsilons[i], curve_gap_, dear));
     return curve;
 }
 
@@ -342,6 +343,12 @@ double Inversion::chernoff_delta(double epsilon) const {
 bool Inversion::surely_below(double epsilon, double delta) const {
     if (direct_->dropped() < delta) return direct_->surely_below(epsilon, delta);
     return DirectInversion(composition_, Transform::uncut).surely_below(epsilon, delta);
+}
+
+bool Inversion::little_of_a_curve(double epsilon) const {
+    if (quick() && !direct_->noise_helps()) return false;
+    return surely_below(epsilon, little_of_curve) ||
+           (!slow_ && direct_->can_drop() && chernoff_delta(epsilon) < little_of_curve);
 }
 
 bool Inversion::far(double epsilon) const { return direct_->far(epsilon); }

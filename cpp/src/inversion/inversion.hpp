@@ -50,6 +50,9 @@ public:
     bool surely_below(double epsilon, double delta) const;
     // Whether that is likely to show that there is nothing.
     bool far(double epsilon) const;
+    // Speed: no point of a curve is asked about alone where that takes long and delta is surely less.
+    static constexpr double little_of_curve = 1e-40;
+    bool little_of_a_curve(double epsilon) const;
 
 private:
     Inversion(const Composition& composition, double accuracy, std::size_t memory_limit);

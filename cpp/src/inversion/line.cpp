@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "numerics/complex.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
@@ -37,17 +38,22 @@ ComplexLog log_ratio(const MixtureRatio& ratio, double t, double b) {
             sum += weight[i] * e;
             size += weight[i] * ((6 + n) * modulus_of(e) + 4 * modulus_of(x) * (modulus_of(e) + 1));
         }
-        const Complex value = log1p(sum);
-        return {value, 8 * modulus_of(value) + (size + 4 * modulus_of(sum)) / modulus_of(1.0 + sum)};
+        // Without a shift of 0 little of 1 may be left.
+        if (modulus_of(1.0 + sum) > 0.5) {
+            const Complex value = log1p(sum);
+            return {value, 8 * modulus_of(value) + (size + 4 * modulus_of(sum)) / modulus_of(1.0 + sum)};
+        }
+        top = -infinity, sum = 0, size = 0;
+        for (std::size_t i = 0; i < shift.size(); ++i) top = std::max(top, exponent(i).real());
     }
     for (std::size_t i = 0; i < shift.size(); ++i) {
         const Complex x = exponent(i);
         const Complex term = std::polar(weight[i] * std::exp(x.real() - top), x.imag());
         sum += term;
         // The largest exponent is off as `top` is.
-        size += modulus_of(term) * (n + 4 + (x.real() == top ? 0 : 4 * modulus_of(x) + 4 * top));
+        size += modulus_of(term) * (n + 4 + (x.real() == top ? 0 : 4 * modulus_of(x) + 4 * std::abs(top)));
     }
-    return {top + std::log(sum), 4 * top + 4 + size / modulus_of(sum)};
+    return {top + std::log(sum), 4 * std::abs(top) + 4 + size / modulus_of(sum)};
 }
 
 Line best_line(const MixturePart& part, double s, double log_wanted, double most) {

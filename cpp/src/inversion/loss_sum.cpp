@@ -2,11 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {
+
+double exponent_slack(double loss_slack, double modulus) {
+    const double y = u * modulus * loss_slack;
+    // Proof: (e^y - 1)/y is at most 1 + y up to 1.
+    return loss_slack * (y <= 1 ? 1 + y : std::expm1(y) / y);
+}
 
 void weigh(LossNodes& nodes) {
     nodes.mass.reserve(nodes.loss.size());
@@ -35,7 +42,8 @@ TiltedSums tilted_sums(const LossNodes& nodes, double shift, double s, double mo
         out.second += tilted * loss * loss;
         out.slope += fall;
         const double size = tilted + p * (1 + std::abs(y)) + modulus * (fall + p),
-                     slack = nodes.log_p_slack[i] + (1 + std::abs(s)) * nodes.loss_slack[i];
+                     slack = nodes.log_p_slack[i] +
+                             (1 + std::abs(s)) * exponent_slack(nodes.loss_slack[i], 1 + std::abs(s));
         out.size += size;
         out.rounding += size * (slack + std::abs(nodes.log_p[i]));
         out.exponent = std::max(out.exponent, slack);
@@ -88,12 +96,17 @@ void LossSum::add(Number log_p, Number loss, double log_p_slack, double loss_sla
         log_size + std::max({s_ * right, -right, std::log(1 + magnitude)}) < log_negligible_)
         return;
     const Number p = std::exp(log_p);
-    const double size = modulus_of(p);
+    // Positive, as slacks may be infinite.
+    const double size = std::max(modulus_of(p), std::numeric_limits<double>::min());
+    // The loss lies within u loss_slack of x, in what follows within `around` of 0, which may be more than x:
+    // no error is of the first order alone.
+    loss_slack = exponent_slack(loss_slack, 1 + modulus_);
+    const double around = magnitude + u * loss_slack;
     if (magnitude < 0.5) {
         const Number fall = p * psi(-x);
         slope_ += fall;
         slope_size_ += modulus_of(fall);
-        slope_error_ += size * magnitude * (magnitude * (slack + 16) + 1.3 * loss_slack);
+        slope_error_ += size * (magnitude * magnitude * (slack + 16) + 1.3 * around * loss_slack);
     } else {
         const Number q = std::exp(log_p - x), fall = q - p * (1.0 - x);
         slope_ += fall;
@@ -110,7 +123,7 @@ void LossSum::add(Number log_p, Number loss, double log_p_slack, double loss_sla
         const double second = size * magnitude * magnitude;
         second_size_ += second;
         small2_ += second * (slack + 120);
-        small1_ += size * magnitude * loss_slack;
+        small1_ += size * around * loss_slack;
     } else {
         const Complex w = std::exp(log_p + Complex(s_, turning_.start) * x);
         turning_.re.push_back(w.real());

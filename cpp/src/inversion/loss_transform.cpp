@@ -302,12 +302,14 @@ void LossTransform::add_nodes(const Panels& panels, Nodes& nodes) {
             const double t = panel.centre + panels.half * rule.node[k], weight = panels.half * rule.weight[k];
             const Density p = density(piece.p, t), q = density(piece.q, t);
             const double bell = piece.gaussian ? 0.5 * t * t : 0;
-            // Of two single exponentials the small difference is known exactly.
+            // Of two single exponentials the small difference is known as closely as the two constants are.
             const bool plain = piece.p.size() == 1 && piece.q.size() == 1;
             const double offset = piece.p[0].log_weight - piece.q[0].log_weight;
             const double turn = (piece.p[0].rate - piece.q[0].rate) * t;
             const double loss = plain ? offset + turn : p.log_value - q.log_value;
-            const double slack = plain ? 2 * (std::abs(offset) + std::abs(turn)) : p.slack + q.slack;
+            const double constants = std::abs(piece.p[0].log_weight) + std::abs(piece.q[0].log_weight);
+            const double slack =
+                plain ? 2 * (std::abs(offset) + std::abs(turn) + constants) : p.slack + q.slack;
             // A misplaced node moves the integrand by its slopes.
             const double moved = std::abs(panels.low) + std::abs(panel.centre) + 8 * panels.half;
             nodes.loss.push_back(loss);

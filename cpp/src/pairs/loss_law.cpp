@@ -25,35 +25,48 @@ double log_sum(const std::vector<LossPiece::Term>& terms, double t) {
     return log_sum_exp(terms.size(), [&](std::size_t i) { return terms[i].log_weight + terms[i].rate * t; });
 }
 
-// Where the loss of a piece changes its sign; an end if it does not.
-double zero_of(const LossPiece& piece) {
+// Where the loss of a piece changes its sign, as far as rounding shows, or an end if it does not; and whether
+// it is positive above.
+struct Sign {
+    double zero;
+    bool rises;
+};
+Sign sign_of(const LossPiece& piece) {
     const auto loss = [&](double t) { return log_sum(piece.p, t) - log_sum(piece.q, t); };
     double low = std::max(piece.low, -1e18), high = std::min(piece.high, 1e18);
     const bool rises = loss(high) > loss(low);
-    if ((loss(low) > 0) == (loss(high) > 0)) return (loss(low) > 0) == rises ? piece.low : piece.high;
+    if ((loss(low) > 0) == (loss(high) > 0))
+        return {(loss(low) > 0) == rises ? piece.low : piece.high, rises};
     for (int i = 0; i < 300 && high - low > u * (std::abs(low) + std::abs(high)); ++i) {
         const double middle = 0.5 * (low + high);
         if (!(middle > low && middle < high)) break;
         ((loss(middle) > 0) == rises ? high : low) = middle;
     }
-    return 0.5 * (low + high);
+    return {0.5 * (low + high), rises};
 }
 
-// The part where the loss is positive.
-LossLaw positive_half(const LossLaw& law) {
-    LossLaw out;
-    out.group_weight = law.group_weight;
-    out.missing_p = law.missing_p;
-    out.missing_size = law.missing_size;
+// The two parts of a law, where the loss is positive and where it is negative, between which nothing is lost:
+// where rounding hides the sign of losses, each of them is in one part.
+struct Halves {
+    LossLaw positive, negative;
+};
+Halves halves(const LossLaw& law) {
+    Halves out;
+    for (LossLaw* half : {&out.positive, &out.negative}) {
+        half->group_weight = law.group_weight;
+        half->missing_size = law.missing_size;
+        half->of_all = law.of_all;
+    }
+    out.positive.missing_p = law.missing_p;
+    out.negative.missing_q = law.missing_q;
     for (const LossAtom& atom : law.atoms)
-        if (atom.loss > 0) out.atoms.push_back(atom);
-    for (LossPiece piece : law.pieces) {
-        const double zero = zero_of(piece);
-        const double inside =
-            zero < piece.high ? std::min(zero + 1, 0.5 * (zero + std::min(piece.high, zero + 1e9))) : zero;
-        const bool rises = zero < piece.high && log_sum(piece.p, inside) > log_sum(piece.q, inside);
-        (rises ? piece.low : piece.high) = zero;
-        if (piece.low < piece.high) out.pieces.push_back(piece);
+        if (atom.loss != 0) (atom.loss > 0 ? out.positive : out.negative).atoms.push_back(atom);
+    for (const LossPiece& piece : law.pieces) {
+        const Sign sign = sign_of(piece);
+        LossPiece below = piece, above = piece;
+        below.high = above.low = sign.zero;
+        if (below.low < below.high) (sign.rises ? out.negative : out.positive).pieces.push_back(below);
+        if (above.low < above.high) (sign.rises ? out.positive : out.negative).pieces.push_back(above);
     }
     return out;
 }
@@ -77,6 +90,7 @@ LossLaw LossLaw::swapped() const {
     out.missing_p = missing_q;
     out.missing_q = missing_p;
     out.missing_size = missing_size;
+    out.of_all = of_all;
     out.lacks_rounding = lacks_rounding;
     return out;
 }
@@ -86,7 +100,8 @@ LossLaw LossLaw::sampled(double q) const {
     if (missing_q > 0) {
         const double loss = std::log1p(-q);
         out.atoms.push_back({loss, loss + std::log(missing_q), 2 * std::abs(loss),
-                             16 + 3 * std::abs(loss) + 64 * (missing_size / missing_q)});
+                             16 + 3 * std::abs(loss) + 64 * (missing_size / missing_q), LossAtom::of_all});
+        out.of_all = missing_q;
     }
     for (const LossAtom& atom : atoms) {
         const double loss = log_blend(q, atom.loss);
@@ -102,19 +117,27 @@ LossLaw LossLaw::sampled(double q) const {
     out.group_weight = group_weight;
     out.missing_p = q * missing_p;
     out.missing_size = q * missing_size;
+    out.of_all += of_all;
     // What is missing from Q is an atom now, whose slack has that rounding.
     out.lacks_rounding = lacks_rounding && !(missing_q > 0);
     return out;
 }
 
 LossLaw LossLaw::joined(double q, double total_variation) const {
-    const LossLaw right = positive_half(*this).sampled(q);
+    const auto [positive, negative] = halves(*this);
+    const LossLaw right = positive.sampled(q);
     // Under Q, with P in its place; swapped back, P stays and Q becomes the blend.
-    const LossLaw left = positive_half(swapped()).sampled(q).swapped();
+    const LossLaw left = negative.swapped().sampled(q).swapped();
     LossLaw out = left;
     double at_zero = (1 - q) * total_variation;
-    for (const LossAtom& atom : atoms)
-        if (atom.loss == 0) at_zero += std::exp(atom.log_p);
+    for (const LossAtom& atom : atoms) {
+        if (atom.loss != 0) continue;
+        // Of a loss that rounding hides no more is known than how little it is.
+        if (atom.loss_slack > 0)
+            out.atoms.push_back(atom);
+        else
+            at_zero += std::exp(atom.log_p);
+    }
     if (at_zero > 0)
         out.atoms.push_back({0, std::log(at_zero), 0, 64 + 2 * std::abs(std::log(at_zero)) + 64 / at_zero});
     out.atoms.insert(out.atoms.end(), right.atoms.begin(), right.atoms.end());
@@ -122,6 +145,7 @@ LossLaw LossLaw::joined(double q, double total_variation) const {
     out.missing_p = right.missing_p;
     out.missing_q = left.missing_q;
     out.missing_size = left.missing_size + right.missing_size;
+    out.of_all = left.of_all + right.of_all;
     out.lacks_rounding = true;  // at 0
     return out;
 }
@@ -141,11 +165,15 @@ double LossLaw::drop_rare(double mass) {
     }
     if (sum == 0) return 0;
     std::erase_if(atoms, [&](const LossAtom& atom) {
-        return atom.loss != 0 && dropped[static_cast<std::size_t>(atom.group)];
+        return atom.loss != 0 && atom.group != LossAtom::of_all &&
+               dropped[static_cast<std::size_t>(atom.group)];
     });
     std::erase_if(pieces,
                   [&](const LossPiece& piece) { return dropped[static_cast<std::size_t>(piece.group)]; });
     missing_p = missing_q = sum;
+    // What is left of these groups in that atom is not missing: no more than it has, and no more than they
+    // had. Its unit is 64 of round-off.
+    missing_size += 2 * std::min(sum, of_all) / (64 * u);
     return sum;
 }
 

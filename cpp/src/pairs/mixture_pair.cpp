@@ -68,7 +68,7 @@ public:
             const int first = static_cast<int>(law.group_weight.size());
             for (const double weight : part->group_weight) law.group_weight.push_back(weights_[i] * weight);
             for (LossAtom& atom : part->atoms) {
-                atom.group += first;
+                atom.group = atom.group == LossAtom::of_all ? first : atom.group + first;
                 atom.log_p += log_weight;
                 atom.log_p_slack += 2 * std::abs(log_weight) + std::abs(atom.log_p) + 64;
                 law.atoms.push_back(atom);

@@ -31,6 +31,25 @@ inline Answer both(const Answer& a, const Answer& b) {
     return answer;
 }
 
+inline Answer with_lower(Answer answer, const Answer& less) {
+    answer.lower = std::min(answer.upper, less.lower);
+    return answer;
+}
+
+inline Answer upper_of(Answer answer) {
+    answer.lower = 0;
+    return answer;
+}
+
+// Less than any double: nothing more can be known, though engines would look for it beside the largest
+// loss.
+inline Answer less_than_any_double() {
+    Answer answer;
+    answer.upper = 5e-324;
+    answer.engine = "inversion";
+    return answer;
+}
+
 inline std::uint64_t total_steps(const Composition& composition) {
     std::uint64_t total = 0;
     for (const auto& [pair, count] : composition) total += count;

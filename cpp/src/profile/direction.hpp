@@ -178,11 +178,6 @@ private:
         return any ? less : Composition{};
     }
 
-    static Answer with_lower(Answer answer, const Answer& less) {
-        answer.lower = std::min(answer.upper, less.lower);
-        return answer;
-    }
-
     static Composition on_lattices(Composition composition) {
         for (auto& [pair, count] : composition)
             if (PairPtr other = pair->stand_in()) pair = std::move(other);
@@ -191,17 +186,26 @@ private:
 
     // Answers from the few outcomes beside allocations what the curve leaves open and is rare.
     void keep_few(std::span<const double> epsilons, std::vector<std::optional<Answer>>& curve) const {
-        std::vector<double> open;
+        ask_together(
+            epsilons, [&](std::size_t i) { return !curve[i] && surely_rare(epsilons[i]); },
+            [&](const auto& open) { return beside_few(open); },
+            [&](std::size_t i, const Answer& found) {
+                if (settled(found)) curve[i] = found;
+            });
+    }
+    // Those of the points that are open are asked about together; what is found is taken one by one.
+    template <class Open, class Ask, class Take>
+    static void ask_together(std::span<const double> epsilons, Open open, Ask ask, Take take) {
+        std::vector<double> asked;
         std::vector<std::size_t> place;
-        for (std::size_t i = 0; i < curve.size(); ++i)
-            if (!curve[i] && surely_rare(epsilons[i])) {
-                open.push_back(epsilons[i]);
-                place.push_back(i);
-            }
-        if (open.empty()) return;
-        const auto found = beside_few(open);
-        for (std::size_t j = 0; j < place.size(); ++j)
-            if (settled(found[j])) curve[place[j]] = found[j];
+        for (std::size_t i = 0; i < epsilons.size(); ++i) {
+            if (!open(i)) continue;
+            asked.push_back(epsilons[i]);
+            place.push_back(i);
+        }
+        if (asked.empty()) return;
+        const auto found = ask(asked);
+        for (std::size_t j = 0; j < place.size(); ++j) take(place[j], found[j]);
     }
     bool surely_below(double epsilon, double ceiling) const {
         const std::lock_guard lock(mutex_);
@@ -401,7 +405,7 @@ private:
             return coupling_->delta(epsilon, accuracy_);
         }
         Answer best = known_of(epsilon);
-        if (settled(best) || (unamplified_ && best.upper < no_delta)) return best;
+        if (needs_no_engine(best)) return best;
         const std::lock_guard lock(mutex_);
         if (may_be_nothing(epsilon) && nothing_from({epsilon}, smallest_double) == epsilon)
             return less_than_any_double();
@@ -436,40 +440,59 @@ private:
         return delta.upper - delta.lower <= accuracy_ * delta.upper + least_normal;
     }
 
-    static Answer upper_of(Answer answer) {
-        answer.lower = 0;
-        return answer;
-    }
     // What takes little work, and may be wide.
     Answer known_of(double epsilon) const {
         const Answer answer = closed_ ? closed_delta(epsilon) : end_.delta(epsilon);
         return unamplified_ ? both(upper_of(unamplified_->delta(epsilon)), answer) : answer;
     }
 
-    // As delta_of_pairs where the inversion answers closely, or nothing need be computed; empty elsewhere.
-    std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons) const {
+    // Where nobody reads more than an order of magnitude, what the inversion has found, if it has, or
+    // Chernoff's bound, which takes long beside an allocation.
+    Answer of_little(const std::optional<Answer>& inverted, double epsilon) const {
+        const Answer known = known_of(epsilon);
+        if (!stands_in_) return with_chernoff(inverted ? both(*inverted, known) : known, epsilon);
+        if (inverted) return both(*inverted, known);
+        Answer little = upper_of(known);
+        little.upper =
+            std::min(little.upper,
+                     inversion_->surely_below(epsilon, no_delta) ? no_delta : Inversion::little_of_curve);
+        return little;
+    }
+    bool needs_no_engine(const Answer& known) const {
+        return settled(known) || (unamplified_ && known.upper < no_delta);
+    }
+    std::vector<std::optional<Answer>> without_engines(std::span<const double> epsilons) const {
         std::vector<std::optional<Answer>> curve(epsilons.size());
-        for (std::size_t i = 0; i < epsilons.size(); ++i) curve[i] = at_once(epsilons[i]);
+        for (std::size_t i = 0; i < epsilons.size(); ++i) {
+            curve[i] = at_once(epsilons[i]);
+            if (curve[i] || !unamplified_) continue;
+            if (const Answer known = known_of(epsilons[i]); needs_no_engine(known)) curve[i] = known;
+        }
+        return curve;
+    }
+    // As delta_of_pairs where the inversion answers closely, or nothing need be computed, or there is too
+    // little to ask for; empty elsewhere.
+    std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons) const {
+        std::vector<std::optional<Answer>> curve = without_engines(epsilons);
         if (few_) keep_few(epsilons, curve);
         std::vector<double> inside;
-        std::vector<std::size_t> place;
         for (std::size_t i = 0; i < epsilons.size(); ++i)
-            if (!curve[i]) {
-                inside.push_back(epsilons[i]);
-                place.push_back(i);
-            }
+            if (!curve[i]) inside.push_back(epsilons[i]);
         if (inside.empty() || !inversion_) return curve;
         const std::lock_guard lock(mutex_);
         const bool ends = may_be_nothing(*std::max_element(inside.begin(), inside.end()));
-        const double end = ends ? nothing_from(inside, smallest_double) : not_a_number;
-        for (const std::size_t i : place)
-            if (epsilons[i] >= end) curve[i] = less_than_any_double();
-        const auto done = [&](double epsilon) { return epsilon >= end; };
-        std::erase_if(place, [&](std::size_t i) { return done(epsilons[i]); });
-        std::erase_if(inside, done);
-        const auto inverted = inversion_->delta_curve(inside);
-        for (std::size_t i = 0; i < inside.size(); ++i)
-            if (inverted[i] && settled(*inverted[i])) curve[place[i]] = inverted[i];
+        const double end = ends ? nothing_from(std::move(inside), smallest_double) : not_a_number;
+        for (std::size_t i = 0; i < epsilons.size(); ++i)
+            if (!curve[i] && epsilons[i] >= end) curve[i] = less_than_any_double();
+        ask_together(
+            epsilons, [&](std::size_t i) { return !curve[i]; },
+            [&](const auto& open) { return inversion_->delta_curve(open); },
+            [&](std::size_t i, const std::optional<Answer>& inverted) {
+                if (inverted && settled(*inverted))
+                    curve[i] = inverted;
+                else if (inversion_->little_of_a_curve(epsilons[i]))
+                    curve[i] = of_little(inverted, epsilons[i]);
+            });
         return curve;
     }
 
@@ -502,15 +525,6 @@ private:
                                      [&](double epsilon) { return !nothing(epsilon); });
     }
 
-    // Less than any double: nothing more can be known, though engines would look for it beside the largest
-    // loss.
-    static Answer less_than_any_double() {
-        Answer answer;
-        answer.upper = smallest_double;
-        answer.engine = "inversion";
-        return answer;
-    }
-
     // Worth asking an engine about, where the answer may be rough.
     bool vague(const Answer& answer, double negligible) const {
         return answer.upper - answer.lower > accuracy_ * answer.upper + negligible;
@@ -537,18 +551,11 @@ private:
         std::vector<Answer> curve = known_beforehand(epsilons, negligible);
         // Asks one engine for what is still vague.
         const auto refine = [&](auto&& ask) {
-            std::vector<double> open;
-            std::vector<std::size_t> place;
-            for (std::size_t i = 0; i < epsilons.size(); ++i) {
-                if (!vague(curve[i], negligible)) continue;
-                open.push_back(epsilons[i]);
-                place.push_back(i);
-            }
-            if (open.empty()) return;
-            const auto found = ask(open);
-            for (std::size_t i = 0; i < open.size(); ++i)
-                if (const std::optional<Answer> answer = found[i])
-                    curve[place[i]] = both(*answer, curve[place[i]]);
+            ask_together(
+                epsilons, [&](std::size_t i) { return vague(curve[i], negligible); }, ask,
+                [&](std::size_t i, const std::optional<Answer>& found) {
+                    if (found) curve[i] = both(*found, curve[i]);
+                });
         };
         if (inversion_) refine([&](const auto& open) { return inversion_->rough_curve(open); });
         if (!stands_in_)

@@ -182,6 +182,20 @@ void moments_are_nodes(double mu, double steps, double end, double s, double tau
     }
 }
 
+// Wherever the two cuts are, no outcome is in no part.
+void parts_are_all() {
+    const auto kind =
+        hs::EpochKind::of(*hs::location_mixture(hs::Noise::gaussian, 1, {0, 2}, {0.9, 0.1}, {0}, {1}), 1);
+    for (const double first : {2.0, 39.0})
+        for (const double apart : {0.0, 0.005, 0.0099, 0.0101, 1.0}) {
+            const double second = first + apart;
+            const auto parts = kind->parts(first, second);
+            parts->lay(1e-9, true, true);
+            const double rest = parts->split() ? std::exp(parts->log_rest(1e-9)) : 0;
+            CHECK(std::exp(parts->log_bulk(1e-9)) + rest + kind->beyond(second).p >= 1 - 1e-8);
+        }
+}
+
 void is_refused() {
     const auto one = allocation(1, 100);
     CHECK(!hs::EpochSplit::of({{hs::random_allocation(1, 100, hs::Sampling::add), 2}}));
@@ -209,6 +223,7 @@ int main() {
     remainder_is_bounded(0.3, 0.1, 4, 1e-3);
     moments_are_nodes(1, 1000, 5, 20, 300);
     moments_are_nodes(0.4, 10000, 6, 2000, 3000);
+    parts_are_all();
     is_refused();
     return check::summary();
 }

@@ -327,6 +327,57 @@ void without_rare_parts(double s) {
     CHECK(cut.at(s).upper >= one.at(s).value + std::log1p(-rare) - 1e-12);
 }
 
+// A plain Gaussian step in two halves, whose constants are rounded while its losses are next to nothing.
+void halves_of_a_gaussian(double mu) {
+    using Exact = std::complex<long double>;
+    const double s = 2, step = 3;
+    for (const auto mode : {hs::Sampling::remove, hs::Sampling::add}) {
+        const hs::LossTransform m(*hs::zero_out(mu, 1, mode)->loss_law(), 1e-6);
+        const hs::Transform::Row row = m.row(s, step, 4, 1e-30);
+        CHECK(row.value.size() == 4);
+        for (std::size_t j = 0; j < row.value.size(); ++j) {
+            const Exact z(s, step * static_cast<double>(j)),
+                x = static_cast<long double>(mu) * static_cast<long double>(mu) * z * (z + 1.0L) / 2.0L,
+                truth = x * (1.0L + x / 2.0L * (1.0L + x / 3.0L));
+            CHECK(std::abs(Exact(row.value[j]) - truth) <= row.error[j]);
+        }
+    }
+}
+
+// Of a choice between a rare law and one that has outcomes which are Q's alone: sampled, those belong to a
+// law of the two that is not told.
+void rare_laws_keep_what_is_missing() {
+    const auto common = hs::discrete({std::log(2)}, {1}, {0.5}, 0, 0, 0.5);
+    double truth = 0;
+    for (int k = 0; k <= 300; ++k) {
+        const double loss = k * std::log(1.3) + (300 - k) * std::log(0.7);
+        if (loss > 20)
+            truth += std::exp(std::lgamma(301) - std::lgamma(k + 1) - std::lgamma(301 - k) +
+                              k * std::log(0.65) + (300 - k) * std::log(0.35)) *
+                     -std::expm1(20 - loss);
+    }
+    for (const auto& pair : {hs::mixture({hs::laplace(1), common}, {1e-40, 1}),
+                             hs::mixture({common, hs::laplace(1)}, {1, 1e-40})}) {
+        const hs::Profile profile({{{hs::sampled(pair, 0.3, hs::Sampling::remove), 300}}}, 1e-6);
+        const hs::Answer at = profile.delta_bounds(20);
+        CHECK(at.lower <= truth * (1 + 1e-9) && truth * (1 - 1e-9) <= at.upper);
+        CHECK(at.upper <= at.lower * (1 + 1e-6));
+    }
+}
+
+// Pieces on which no loss is positive, though it rises, or none negative.
+void pieces_on_one_side() {
+    const auto both = hs::Sampling::replace_one;
+    for (const std::vector<double>& weights : {std::vector<double>{0.7, 0.3}, {0.2, 0.8}})
+        for (const double low : {0.0, -1.0}) {
+            const auto base =
+                hs::location_mixture(hs::Noise::laplace, 1, {0, 1}, weights, {low, -1.0}, weights);
+            const auto pair = hs::sampled(base, 0.5, both);
+            transform(hs::LossTransform(*pair->loss_law(), 1e-6), 2, 0.7, 12, 1e-6,
+                      by_profile(*pair, -2.5, 2.5, 1e-4));
+        }
+}
+
 }  // namespace
 
 int main() {
@@ -410,6 +461,10 @@ int main() {
                                  {0.15 * std::exp(1), 0.34999, 0.5 * std::exp(-1)}, 1e-5, 1),
                     45}},
                   {1e-2, 6e-4}, 1e-8);
+
+    for (const double mu : {1e-3, 1e-5, 3e-6, 1e-6, 1e-7}) halves_of_a_gaussian(mu);
+    rare_laws_keep_what_is_missing();
+    pieces_on_one_side();
 
     // Sums of atoms on no common lattice never decay.
     engines_agree({{responses(1, 1), 400}, {responses(std::numbers::sqrt2, 0), 400}}, {0.1}, 1e-6);

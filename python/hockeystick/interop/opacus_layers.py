@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -106,7 +107,7 @@ def watch_layers(module: Any, whole: Any) -> None:
     record more or less changes the rounding of all others', so that it moves the sum by several times max_grad_norm. Frozen layers above
     trained ones round alike; frozen ones below them have no gradients. A packed sequence holds the longest records first, and the
     gradients of a recurrent layer are in that order, while those of other layers are in the batch's: the parts of a row are of different
-    records then. Hooks are on the layers where Opacus takes them away with its own, and else on ``whole``, what it wrapped them in.
+    records then; and so they are where a loss is of two forward passes on different records. Hooks are on the layers where Opacus takes them away with its own, and else on ``whole``, what it wrapped them in.
     """
     if not hasattr(module, "modules"):
         return
@@ -115,11 +116,12 @@ def watch_layers(module: Any, whole: Any) -> None:
         whole.register_forward_hook(_after_model)
         return
     added = [module.register_forward_hook(_after_model)]
+    after_layer = functools.partial(_after_layer, dimension=int(not getattr(whole, "batch_first", True)))
     for layer in module.modules():
         policy = getattr(getattr(layer, "_get_fsdp_state", lambda: None)(), "_mp_policy", None)
         if (kind := getattr(policy, "reduce_dtype", None)) is not None:
             _check_type(kind, "MixedPrecisionPolicy.reduce_dtype")
-        added.append(layer.register_forward_hook(_after_layer))
+        added.append(layer.register_forward_hook(after_layer))
         if _is(layer, "DPRNNBase"):
             added.append(layer.register_forward_pre_hook(_before_recurrent, with_kwargs=True))
     if kept is not None:
@@ -142,10 +144,25 @@ def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
             )
 
 
-def _after_layer(layer: Any, inputs: Any, output: Any) -> None:
+def _after_layer(layer: Any, inputs: Any, output: Any, dimension: int = 0) -> None:
     if _trains(layer):
         for value in _tensors(output):
             _check_value(value, type(layer).__name__)
+        _check_passes(layer, dimension)
+
+
+def _check_passes(layer: Any, dimension: int) -> None:
+    """Raise ParameterError where ``layer`` has seen passes of several numbers of records, whose gradients would be added row by row."""
+    if _is(layer, "RNNLinear"):
+        return  # the steps of a packed sequence, whose first rows are of the same records
+    shapes = [tuple(seen[0].shape) for seen in getattr(layer, "activations", ()) if seen]
+    rows = {shape[dimension] for shape in shapes if len(shape) > dimension}
+    if len(rows) > 1:
+        raise ParameterError(
+            f"module: {type(layer).__name__} has had forward passes of {' and '.join(map(str, sorted(rows)))} rows before a backward pass; "
+            "Opacus adds row i of one to row i of the other and clips the sum, so that a record more or less pairs all others anew, and moves "
+            "the sum by many times max_grad_norm: let each pass have the batch's records in their order (public data need a step of their own)"
+        )
 
 
 def _after_model(module: Any, inputs: Any, output: Any) -> None:

@@ -184,6 +184,9 @@ class FixedOrder(Scheme):
     sampling_probability: ClassVar[float] = 1.0
     """Of the law of its batches: cyclic Poisson sampling that takes everybody."""
 
+    def regroups(self) -> bool:
+        return self.min_sep > 1
+
     def largest_bands(self) -> int:
         return self.steps
 

@@ -152,6 +152,10 @@ class Scheme(Shown):
         kept = ("zero_out", "replace_one")
         return kept if self.truncates else (*kept, "add_or_remove", "add", "remove")
 
+    def regroups(self) -> bool:
+        """Return whether one example less moves others into other groups, as places in the data tell which group an example is in."""
+        return False
+
     def unit(self, covered: float = math.inf) -> str | None:
         """Return what neighbouring datasets differ in, in words, where users are protected; None: in an example.
 

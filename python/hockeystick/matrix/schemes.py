@@ -187,6 +187,9 @@ class CyclicPoisson(_Separated):
         p0, b = _rate(participation_rate, min_sep)
         return cls(steps, b, min(1.0, p0 * b), None, dataset_size, max_batch_size)
 
+    def regroups(self) -> bool:
+        return self.min_sep > 1
+
     @property
     def turns(self) -> int:
         """How many iterations sample the example's group; without a group, the largest number."""

@@ -228,6 +228,7 @@ class TrainingPlan(Shown):
             raise ParameterError(f"graph: must be {need}, not {known!r}")
         plan = cls(mechanism, size, guarantee, known)
         with refusing(path):
+            _check_groups(plan._matrix.scheme, guarantee.adjacency)
             # What needs no samples is computed again, whatever the file says of its kind.
             if guarantee.kind == "certified" or is_certified(mechanism, guarantee.adjacency):
                 guarantee.check(plan.released(mechanism.as_process()))
@@ -328,7 +329,8 @@ def plan_training(
     guarantee is for (`PrivateSelection`; certified plans only). "none" declares that no other run on these data chose a setting; by
     default the statement says that nothing was declared.
 
-    ``adjacency`` "zero_out" (default) protects what an example is, not how many there are: ``dataset_size`` is public.
+    ``adjacency`` "zero_out" (default) protects what an example is, not how many there are: ``dataset_size`` is public. Schemes whose groups
+    are by places in the data (`CyclicPoisson`, `FixedOrder`) protect no more in a run, whose data are an array.
     For users with several examples: `BMinSep` with ``examples_per_user`` (or, where examples that share a user have the same users,
     `MultiAttributionBMinSep`) and the ``graph`` that `AttributionGraph.bound` left.
     """
@@ -345,12 +347,21 @@ def plan_training(
     example = make(1.0)
     matrix = _as_matrix(example)
     matrix.scheme.check_data(size, known)
+    _check_groups(matrix.scheme, adjacency)
     check_rounding(matrix.strategy, np.dtype(np.float64))  # no run could have its noise
     verifier = {"fallback": fallback, "samples": samples, "seed": calibration_seed}
     mechanism, promise = guarantee(
         make, example, request, **verifier, checkpoint=checkpoint, progress=progress
     )
     return TrainingPlan(mechanism, size, promise, known)
+
+
+def _check_groups(scheme: Scheme, adjacency: str) -> None:
+    if adjacency in ("add", "remove", "add_or_remove") and scheme.regroups():
+        raise ParameterError(
+            f'adjacency = {adjacency!r}: must be "zero_out" or "replace_one" for {type(scheme).__name__}, whose groups are by places in the '
+            "data: without one example, all that follow it are in other groups, and many batches differ by more than that example"
+        )
 
 
 def _made(
