@@ -163,6 +163,23 @@ def test_arrays_that_flower_does_not_clip_are_refused() -> None:
             check_arrays({**weights, name: wrong})
 
 
+def test_noise_that_rounding_takes_is_refused() -> None:
+    """Of weights of 40,000 in float32, noise of 5e-4 was rounded away, and a client moved the sum by 7.8 clipping norms."""
+    statistics = {"w": np.zeros(3, np.float32), "running_var": np.full(64, 40000.3, np.float32)}
+    check_arrays(statistics)
+    check_arrays(statistics, noise=1.0)
+    check_arrays({"running_var": statistics["running_var"].astype(np.float64)}, noise=5e-4)
+    check_arrays([np.zeros((0, 3), np.float32)], noise=1e-30)
+    for noise in (5e-4, 0.2):
+        with pytest.raises(
+            hs.ParameterError, match=r"noise = .*64 steps of float32 at 40000\.3.*'running_var'"
+        ):
+            check_arrays(statistics, noise=noise)
+    for wrong in (-1.0, 0.0, float("nan"), float("inf")):
+        with pytest.raises(hs.ParameterError, match=r"noise = "):
+            check_arrays(statistics, noise=wrong)
+
+
 def test_wrong_arguments_are_named() -> None:
     accountant = HockeystickAccountant(config(max_epsilon=None))
     with pytest.raises(hs.ParameterTypeError, match="config"):

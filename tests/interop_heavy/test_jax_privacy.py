@@ -1,12 +1,15 @@
 """JAX Privacy's events, plans and training accountants."""
 
+from typing import Any
+
 import dp_accounting
 import hockeystick as hs
+import jax.numpy as jnp
 import jax_privacy
 import numpy as np
 import pytest
 from hockeystick.interop.dp_accounting import HockeystickAccountant, adjacency, from_event
-from hockeystick.interop.jax_privacy import HockeystickAccountantConfig
+from hockeystick.interop.jax_privacy import HockeystickAccountantConfig, check_config
 from jax_privacy import accounting as training
 from jax_privacy import batch_selection
 from jax_privacy.experimental import accounting, execution_plan
@@ -68,6 +71,55 @@ def test_execution_plans_calibrate_with_it() -> None:
         accountant=HockeystickAccountant(ADD_OR_REMOVE),
     )
     assert HockeystickAccountant().compose(independent.plan.dp_event).get_epsilon(1e-5) <= 2.0
+
+
+def planned(strategy: list[float], normalized: bool = False, dtype: Any = np.float32) -> Any:
+    return execution_plan.BandMFExecutionPlanConfig(
+        strategy=np.array(strategy),
+        iterations=8,
+        epsilon=None,
+        delta=None,
+        noise_multiplier=2.0,
+        column_normalize=normalized,
+        dtype=dtype,
+        noise_seed=0,
+        accountant=HockeystickAccountant(ZERO_OUT),
+    )
+
+
+def noise_multiplier_of(config: Any, size: int = 200_000) -> float:
+    """That of the plan's noise: the largest mu of one group's participations, by the covariance of the noise between steps, and its root."""
+    transform, zero, rows = config.plan.noise_addition_transform, jnp.zeros(size), []
+    state = transform.init(zero)
+    for _ in range(config.iterations):
+        noise, state = transform.update(zero, state)
+        rows.append(np.asarray(noise, np.float64))
+    inverse, bands = np.linalg.inv(np.cov(rows)), len(config.strategy)
+    turns = [np.arange(config.iterations) % bands == group for group in range(bands)]
+    mu = max(float(np.sqrt(turn @ inverse @ turn)) for turn in turns)
+    return float(np.sqrt(max(int(turn.sum()) for turn in turns)) / mu)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "normalized"),
+    [([0.1], False), ([0.1, 0.05], False), ([1.0, 0.5], False), ([1.0], True), ([1.0, 0.5], True)],
+)
+def test_plans_add_the_noise_that_they_say(strategy: list[float], normalized: bool) -> None:
+    config = planned(strategy, normalized)
+    check_config(config)
+    assert noise_multiplier_of(config) >= 0.98 * 2.0
+
+
+def test_plans_that_normalize_columns_add_less_noise_than_they_say() -> None:
+    """By the norm of the strategy; where this fails they do not, and `check_config` need not refuse them."""
+    for strategy, norm in (([0.1], 0.1), ([0.1, 0.05], 0.1118)):
+        config = planned(strategy, normalized=True)
+        assert noise_multiplier_of(config) <= 1.02 * 2.0 * norm
+        with pytest.raises(hs.ParameterError, match=rf"strategy: has norm {norm:.1f}"):
+            check_config(config)
+    for kind in (jnp.bfloat16, jnp.float16):
+        with pytest.raises(hs.ParameterError, match=r"dtype = .*float16"):
+            check_config(planned([1.0], dtype=kind))
 
 
 def test_training_accountants_take_the_configuration() -> None:

@@ -18,8 +18,8 @@ namespace hockeystick {
 struct TiltedSums {
     double value = 0, first = 0, second = 0, slope = 0, size = 0, rounding = 0, exponent = 0;
 };
-// The slack of e^{zL}, by |z|, of a loss with this slack: as many units of round-off while those are few. Losses
-// may be far less than what they are off by, so that |z| is large.
+// The slack of e^{zL}, by |z|, of a loss with this slack: as many units of round-off while those are few.
+// Losses may be far less than what they are off by, so that |z| is large.
 double exponent_slack(double loss_slack, double modulus);
 // Of weighed nodes.
 void weigh(LossNodes& nodes);

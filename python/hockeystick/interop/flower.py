@@ -41,12 +41,16 @@ _ADJACENCIES = {
 }
 
 
-def check_arrays(arrays: Any) -> None:
+_LEAST_STEPS = 64  # *limit*: of rounding, in a standard deviation of the noise
+
+
+def check_arrays(arrays: Any, noise: float | None = None) -> None:
     """Raise ParameterError unless Flower clips all of ``arrays`` (an ``ArrayRecord``, or a list of NumPy arrays) and adds noise to them.
 
     Flower scales arrays in place, which leaves a single number, of shape (), as it is: a client moves it by whatever it likes, and with
-    `LocalDpMod` it gets no noise. BatchNorm has one, ``num_batches_tracked``. In 16 bits what was clipped is rounded. Ask this once, of the
-    weights that training begins with.
+    `LocalDpMod` it gets no noise. BatchNorm has one, ``num_batches_tracked``. In 16 bits what was clipped is rounded. ``noise``: its
+    standard deviation in the average, noise multiplier times clipping norm over the number of clients; no number may be so large that noise
+    is rounded to a few values. Ask this once, of the weights that training begins with.
 
     >>> check_arrays([np.zeros((3, 4)), np.zeros(4)])
     >>> check_arrays({"scale": np.array(1.0)})
@@ -54,6 +58,7 @@ def check_arrays(arrays: Any) -> None:
     ...
     hockeystick._base.validation.ParameterError: arrays['scale']: has shape (), must have a dimension; Flower neither clips nor noises a single number: reshape it to (1,), or do not aggregate it
     """
+    noise = None if noise is None else real("noise", noise, 0.0, open_low=True)
     for name, array in arrays.items() if hasattr(arrays, "items") else enumerate(arrays):
         values = np.asarray(array.numpy() if hasattr(array, "numpy") else array)
         if values.ndim == 0:
@@ -64,6 +69,12 @@ def check_arrays(arrays: Any) -> None:
         if values.dtype not in (np.float32, np.float64):
             raise ParameterError(
                 f"arrays[{name!r}].dtype = {values.dtype}: must be float32 or float64; what was clipped is rounded when it is added to others"
+            )
+        largest = np.max(np.abs(values), initial=0.0)
+        if noise is not None and not float(np.spacing(largest)) * _LEAST_STEPS <= noise:
+            raise ParameterError(
+                f"noise = {noise!r}: must be at least {_LEAST_STEPS} steps of {values.dtype} at {largest:.6g}, the largest number of "
+                f"arrays[{name!r}]; what is released would be rounded by about as much as it is noised: scale it, or do not aggregate it"
             )
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .._base.lazy import needing
-from .._base.validation import real
+from .._base.validation import ParameterError, real
 
 with needing("hockeystick.interop.jax_privacy needs JAX Privacy 2.0 or later", extra="jax-privacy"):
     from jax_privacy import accounting as theirs
@@ -41,3 +43,29 @@ class HockeystickAccountantConfig(_Base):
     def create_accountant(self) -> HockeystickAccountant:
         """A new accountant with nothing in it."""
         return HockeystickAccountant(accuracy=self.accuracy)
+
+
+def check_config(config: Any) -> None:
+    """Raise ParameterError where the plan of a ``BandMFExecutionPlanConfig`` adds less noise than its event says, whatever accounts for it.
+
+    With ``column_normalize`` the noise is multiplied by the norm of ``strategy``, as without it, though the columns have norm 1 then; in 16
+    bits noise ends at three of its standard deviations. What no configuration shows is in docs/interop/interop.md, section 4.
+
+    >>> from types import SimpleNamespace
+    >>> check_config(SimpleNamespace(strategy=[0.1], column_normalize=True, dtype="float32"))
+    Traceback (most recent call last):
+    ...
+    hockeystick._base.validation.ParameterError: strategy: has norm 0.1, must have at least 1 with column_normalize=True; the noise is multiplied by it, while columns are made to have norm 1: multiply the strategy by a constant
+    """
+    norm = float(np.linalg.norm(np.asarray(config.strategy, dtype=np.float64)))
+    if config.column_normalize and not norm >= 1.0:
+        raise ParameterError(
+            f"strategy: has norm {norm:.6g}, must have at least 1 with column_normalize=True; the noise is multiplied by it, while columns are "
+            "made to have norm 1: multiply the strategy by a constant"
+        )
+    kind = np.dtype(config.dtype)
+    if kind.itemsize < 4:
+        raise ParameterError(
+            f"dtype = {kind}: must be float32 or float64; noise of 16 bits ends at about three standard deviations, and sums are rounded by more "
+            "than the clipping norm"
+        )
