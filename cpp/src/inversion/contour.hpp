@@ -133,10 +133,10 @@ struct Sharing {
 template <class Lines, class Ask, class AnswerBy>
 std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilons, Sharing sharing, Ask ask,
                                                   AnswerBy answer_by) {
-    // speed: after so many points in a row without an answer, none is asked for any more; no gap is shared
-    // that says next to nothing.
+    // speed: after so many points in a row without an answer, or with a gap of so much of it, none is asked
+    // for any more; no gap is shared that says next to nothing.
     constexpr int most_misses = 3;
-    constexpr double largest_shared = 0.1;
+    constexpr double miss = 0.5, largest_shared = 0.1;
     std::vector<std::optional<Answer>> curve;
     std::optional<Lines> lines;
     double gap = 0;
@@ -150,7 +150,7 @@ std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilo
             std::optional<Answer> own = ask(epsilon, lines);
             if (!own) lines.reset();
             gap = std::min(std::max(sharing.enough, 2 * relative_gap(own)), largest_shared);
-            misses = own ? 0 : misses + 1;
+            misses = relative_gap(own) < miss ? 0 : misses + 1;
             served = 0;
             if (relative_gap(own) < relative_gap(answer)) answer = std::move(own);
         }

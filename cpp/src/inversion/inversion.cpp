@@ -284,16 +284,31 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
     return curve;
 }
 
-std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons) const {
+double Inversion::little_from(std::vector<double> epsilons) const {
+    const auto little = [&](double epsilon) {
+        return surely_below(epsilon, little_of_curve) ||
+               (!slow_ && direct_->can_drop() && chernoff_delta(epsilon) < little_of_curve);
+    };
+    std::sort(epsilons.begin(), epsilons.end());
+    if (epsilons.empty() || (quick() && !direct_->noise_helps()) || !little(epsilons.back())) return infinity;
+    return *std::partition_point(epsilons.begin(), epsilons.end() - 1,
+                                 [&](double epsilon) { return !little(epsilon); });
+}
+
+std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons,
+                                                          double& little) const {
     std::vector<std::size_t> left;
     auto curve = shared(epsilons, {near_as_good}, curve_gap_, left);
     // Joined pairs have had their layers.
     const bool dear = direct_->noise_helps() && !direct_->joined();
     // What noise of its own would make a little narrower is narrow enough.
     const double enough = dear ? wide_of_curve * curve_gap_ : curve_gap_;
+    std::erase_if(left, [&](std::size_t i) { return relative_gap(curve[i]) < enough; });
+    std::vector<double> open;
+    for (const std::size_t i : left) open.push_back(epsilons[i]);
+    little = little_from(std::move(open));
     for (const std::size_t i : left)
-        if (!(relative_gap(curve[i]) < enough) && !little_of_a_curve(epsilons[i]))
-            keep(curve[i], delta_bounds(epsilons[i], curve_gap_, dear));
+        if (epsilons[i] < little) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, dear));
     return curve;
 }
 
@@ -343,12 +358,6 @@ double Inversion::chernoff_delta(double epsilon) const {
 bool Inversion::surely_below(double epsilon, double delta) const {
     if (direct_->dropped() < delta) return direct_->surely_below(epsilon, delta);
     return DirectInversion(composition_, Transform::uncut).surely_below(epsilon, delta);
-}
-
-bool Inversion::little_of_a_curve(double epsilon) const {
-    if (quick() && !direct_->noise_helps()) return false;
-    return surely_below(epsilon, little_of_curve) ||
-           (!slow_ && direct_->can_drop() && chernoff_delta(epsilon) < little_of_curve);
 }
 
 bool Inversion::far(double epsilon) const { return direct_->far(epsilon); }

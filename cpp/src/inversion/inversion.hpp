@@ -36,8 +36,9 @@ public:
     // Bounds as in Profile; empty where the transform decays too slowly, or no saddle was found.
     std::optional<Answer> epsilon_bounds(double delta) const;
     std::optional<Answer> delta_bounds(double epsilon) const;
-    // The same for many; neighbours share what was computed for one of them.
-    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons) const;
+    // The same for many; neighbours share what was computed for one of them. From `little` on, an epsilon of
+    // these or infinity, delta is surely less than `little_of_curve`, and no point was asked about alone.
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double& little) const;
     // The same at no more than the accuracy, so that each contour serves as many neighbours as it can.
     std::vector<std::optional<Answer>> rough_curve(std::span<const double> epsilons) const;
     // Whether that takes next to no time, whatever delta is.
@@ -52,7 +53,6 @@ public:
     bool far(double epsilon) const;
     // Speed: no point of a curve is asked about alone where that takes long and delta is surely less.
     static constexpr double little_of_curve = 1e-40;
-    bool little_of_a_curve(double epsilon) const;
 
 private:
     Inversion(const Composition& composition, double accuracy, std::size_t memory_limit);
@@ -68,6 +68,8 @@ private:
     std::optional<Answer> narrowest(double enough, bool fits, bool dear, AskDirect ask_direct,
                                     AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                     AboutDelta delta) const;
+    // The least of these from which on a curve's points are not worth being asked about alone, or infinity.
+    double little_from(std::vector<double> epsilons) const;
     const DirectInversion& without(double mass) const;  // the largest losses, of that P-mass
     std::optional<Answer> delta_with_noise(double epsilon, double enough) const;
     std::optional<Answer> delta_in_layers(double epsilon) const;

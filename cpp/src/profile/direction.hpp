@@ -453,9 +453,7 @@ private:
         if (!stands_in_) return with_chernoff(inverted ? both(*inverted, known) : known, epsilon);
         if (inverted) return both(*inverted, known);
         Answer little = upper_of(known);
-        little.upper =
-            std::min(little.upper,
-                     inversion_->surely_below(epsilon, no_delta) ? no_delta : Inversion::little_of_curve);
+        little.upper = std::min(little.upper, Inversion::little_of_curve);
         return little;
     }
     bool needs_no_engine(const Answer& known) const {
@@ -484,13 +482,14 @@ private:
         const double end = ends ? nothing_from(std::move(inside), smallest_double) : not_a_number;
         for (std::size_t i = 0; i < epsilons.size(); ++i)
             if (!curve[i] && epsilons[i] >= end) curve[i] = less_than_any_double();
+        double little = infinity;
         ask_together(
             epsilons, [&](std::size_t i) { return !curve[i]; },
-            [&](const auto& open) { return inversion_->delta_curve(open); },
+            [&](const auto& open) { return inversion_->delta_curve(open, little); },
             [&](std::size_t i, const std::optional<Answer>& inverted) {
                 if (inverted && settled(*inverted))
                     curve[i] = inverted;
-                else if (inversion_->little_of_a_curve(epsilons[i]))
+                else if (epsilons[i] >= little)
                     curve[i] = of_little(inverted, epsilons[i]);
             });
         return curve;
