@@ -202,20 +202,36 @@ def test_autocast_is_refused_around_what_has_a_gradient(
         ("RNNLinear", [(40, 1), (30, 1)], 0, False),
     ],
 )
+@pytest.mark.parametrize("tied", [False, True])
 def test_passes_before_a_backward_pass_have_as_many_rows(
-    kind: str, shapes: list[tuple[int, ...]], dimension: int, refused: bool
+    kind: str, shapes: list[tuple[int, ...]], dimension: int, refused: bool, tied: bool
 ) -> None:
     """Row i of one is added to row i of the other: of 40 private and 30 public rows one record moved the sum by 29 norms."""
-    seen = [[SimpleNamespace(shape=shape)] for shape in shapes]
-    layer = type(kind, (), {"training": True, "activations": [[], *seen]})()
+    weight = SimpleNamespace(_forward_counter=0)
+
+    def layer() -> Any:
+        return type(
+            kind, (), {"training": True, "activations": [], "parameters": lambda _, recurse=True: [weight]}
+        )()
+
+    def passes(waiting: bool) -> None:
+        layers, rows = [layer() for _ in shapes] if tied else [layer()] * len(shapes), dict[int, int]()
+        weight._forward_counter = 0
+        for each, shape in zip(layers, shapes, strict=True):
+            each.activations.append([SimpleNamespace(shape=shape)])
+            weight._forward_counter += 1
+            _after_layer(each, (), None, dimension, rows)
+            if not waiting:
+                each.activations.pop()
+                weight._forward_counter -= 1
+
+    passes(waiting=False)
     with (
         pytest.raises(hs.ParameterError, match="rows before a backward pass")
         if refused
         else contextlib.nullcontext()
     ):
-        _after_layer(layer, (), None, dimension)
-    layer.training = False
-    _after_layer(layer, (), None, dimension)
+        passes(waiting=True)
 
 
 def layer(kind: str, module: str, trained: bool = True, **more: Any) -> Any:

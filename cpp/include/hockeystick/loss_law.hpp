@@ -10,7 +10,7 @@ namespace hockeystick {
 
 // P-mass e^{log_p} at one loss; errors of both in units of round-off.
 struct LossAtom {
-    // proof: the group of no law.
+    // proof: the group of an atom that may belong to several laws.
     static constexpr int of_all = -1;
     double loss, log_p, loss_slack = 0, log_p_slack = 16;
     int group = 0;

@@ -68,7 +68,7 @@ public:
             const int first = static_cast<int>(law.group_weight.size());
             for (const double weight : part->group_weight) law.group_weight.push_back(weights_[i] * weight);
             for (LossAtom& atom : part->atoms) {
-                atom.group = atom.group == LossAtom::of_all ? first : atom.group + first;
+                if (atom.group != LossAtom::of_all) atom.group += first;
                 atom.log_p += log_weight;
                 atom.log_p_slack += 2 * std::abs(log_weight) + std::abs(atom.log_p) + 64;
                 law.atoms.push_back(atom);
@@ -82,6 +82,7 @@ public:
             law.missing_p += weights_[i] * part->missing_p;
             law.missing_q += weights_[i] * part->missing_q;
             law.missing_size += weights_[i] * part->missing_size;
+            law.of_all += weights_[i] * part->of_all;
             law.lacks_rounding = law.lacks_rounding || part->lacks_rounding;
         }
         return law;

@@ -450,10 +450,10 @@ private:
     // Chernoff's bound, which takes long beside an allocation.
     Answer of_little(const std::optional<Answer>& inverted, double epsilon) const {
         const Answer known = known_of(epsilon);
-        if (!stands_in_) return with_chernoff(inverted ? both(*inverted, known) : known, epsilon);
-        if (inverted) return both(*inverted, known);
-        Answer little = upper_of(known);
+        Answer little = inverted ? both(*inverted, known) : known;
+        if (!stands_in_) return with_chernoff(little, epsilon);
         little.upper = std::min(little.upper, Inversion::little_of_curve);
+        little.lower = std::min(little.lower, little.upper);
         return little;
     }
     bool needs_no_engine(const Answer& known) const {

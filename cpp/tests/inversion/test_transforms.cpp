@@ -356,10 +356,17 @@ void rare_laws_keep_what_is_missing() {
                               k * std::log(0.65) + (300 - k) * std::log(0.35)) *
                      -std::expm1(20 - loss);
     }
+    std::vector<hs::PairPtr> pairs;
     for (const auto& pair : {hs::mixture({hs::laplace(1), common}, {1e-40, 1}),
                              hs::mixture({common, hs::laplace(1)}, {1, 1e-40})}) {
-        const hs::Profile profile({{{hs::sampled(pair, 0.3, hs::Sampling::remove), 300}}}, 1e-6);
-        const hs::Answer at = profile.delta_bounds(20);
+        const auto some = hs::sampled(pair, 0.3, hs::Sampling::remove);
+        // A choice of a choice, too.
+        for (const auto& each : {some, hs::mixture({some, hs::laplace(1)}, {1, 1e-45}),
+                                 hs::mixture({hs::laplace(1), some}, {1e-45, 1})})
+            pairs.push_back(each);
+    }
+    for (const auto& pair : pairs) {
+        const hs::Answer at = hs::Profile({{{pair, 300}}}, 1e-6).delta_bounds(20);
         CHECK(at.lower <= truth * (1 + 1e-9) && truth * (1 - 1e-9) <= at.upper);
         CHECK(at.upper <= at.lower * (1 + 1e-6));
     }

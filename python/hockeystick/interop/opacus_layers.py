@@ -116,14 +116,18 @@ def watch_layers(module: Any, whole: Any) -> None:
         whole.register_forward_hook(_after_model)
         return
     added = [module.register_forward_hook(_after_model)]
-    after_layer = functools.partial(_after_layer, dimension=int(not getattr(whole, "batch_first", True)))
+    rows: dict[int, int] = {}
+    after_layer = functools.partial(
+        _after_layer, dimension=int(not getattr(whole, "batch_first", True)), rows=rows
+    )
+    before_recurrent = functools.partial(_before_recurrent, rows=rows)
     for layer in module.modules():
         policy = getattr(getattr(layer, "_get_fsdp_state", lambda: None)(), "_mp_policy", None)
         if (kind := getattr(policy, "reduce_dtype", None)) is not None:
             _check_type(kind, "MixedPrecisionPolicy.reduce_dtype")
         added.append(layer.register_forward_hook(after_layer))
         if _is(layer, "DPRNNBase"):
-            added.append(layer.register_forward_pre_hook(_before_recurrent, with_kwargs=True))
+            added.append(layer.register_forward_pre_hook(before_recurrent, with_kwargs=True))
     if kept is not None:
         kept.extend(added)
 
@@ -132,37 +136,52 @@ def _trains(module: Any) -> bool:
     return bool(module.training and torch.is_grad_enabled())
 
 
-def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
+def _before_recurrent(layer: Any, inputs: Any, named: Any, rows: dict[int, int] | None = None) -> None:
+    if not _trains(layer):
+        return
     for value in (*inputs, *named.values()):
         order = getattr(value, "sorted_indices", None)
-        if order is None or not _trains(layer):
-            continue
-        if not torch.equal(order, torch.arange(len(order), device=order.device)):
+        if order is not None and not torch.equal(order, torch.arange(len(order), device=order.device)):
             raise ParameterError(
                 "input: a packed sequence of records in another order than the batch has, by which gradients of other layers belong to other "
                 "records: let the collate_fn sort records by length, longest first, and pack_padded_sequence(..., enforce_sorted=True)"
             )
+    if rows is not None and (given := [*inputs, *named.values()]):
+        # The steps of a packed sequence have fewer and fewer rows, of the same records.
+        sizes = getattr(given[0], "batch_sizes", None)
+        count = given[0].shape[int(not layer.batch_first)] if sizes is None else int(sizes[0])
+        _check_passes(layer, layer.parameters(), count, 0, rows)
 
 
-def _after_layer(layer: Any, inputs: Any, output: Any, dimension: int = 0) -> None:
-    if _trains(layer):
-        for value in _tensors(output):
-            _check_value(value, type(layer).__name__)
-        _check_passes(layer, dimension)
+def _after_layer(
+    layer: Any, inputs: Any, output: Any, dimension: int = 0, rows: dict[int, int] | None = None
+) -> None:
+    if not _trains(layer):
+        return
+    for value in _tensors(output):
+        _check_value(value, type(layer).__name__)
+    seen = getattr(layer, "activations", None)
+    if rows is not None and seen and seen[-1] and not _is(layer, "RNNLinear"):
+        shape = seen[-1][0].shape
+        if len(shape) > dimension:
+            _check_passes(layer, layer.parameters(recurse=False), shape[dimension], 1, rows)
 
 
-def _check_passes(layer: Any, dimension: int) -> None:
-    """Raise ParameterError where ``layer`` has seen passes of several numbers of records, whose gradients would be added row by row."""
-    if _is(layer, "RNNLinear"):
-        return  # the steps of a packed sequence, whose first rows are of the same records
-    shapes = [tuple(seen[0].shape) for seen in getattr(layer, "activations", ()) if seen]
-    rows = {shape[dimension] for shape in shapes if len(shape) > dimension}
-    if len(rows) > 1:
-        raise ParameterError(
-            f"module: {type(layer).__name__} has had forward passes of {' and '.join(map(str, sorted(rows)))} rows before a backward pass; "
-            "Opacus adds row i of one to row i of the other and clips the sum, so that a record more or less pairs all others anew, and moves "
-            "the sum by many times max_grad_norm: let each pass have the batch's records in their order (public data need a step of their own)"
-        )
+def _check_passes(layer: Any, parameters: Any, count: int, own: int, rows: dict[int, int]) -> None:
+    """Raise ParameterError where a parameter is used on ``count`` rows while uses of others wait for a backward pass: rows would be added.
+
+    ``rows`` keeps the number of each parameter's last use; ``own`` is how many of those that wait are this one.
+    """
+    for parameter in parameters:
+        last = rows.get(id(parameter), count)
+        rows[id(parameter)] = count
+        if last != count and getattr(parameter, "_forward_counter", 0) > own:
+            raise ParameterError(
+                f"module: weights of {type(layer).__name__} have had forward passes of {min(last, count)} and {max(last, count)} rows before a "
+                "backward pass; Opacus adds row i of one to row i of the other and clips the sum, so that a record more or less pairs all "
+                "others anew, and moves the sum by many times max_grad_norm: let each pass have the batch's records in their order (public data "
+                "need a step of their own)"
+            )
 
 
 def _after_model(module: Any, inputs: Any, output: Any) -> None:
