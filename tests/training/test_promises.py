@@ -163,6 +163,24 @@ def test_one_row_less_moves_all_others_into_other_groups(
         TrainingPlan.load(tmp_path / "plan")
 
 
+def test_nothing_is_fallen_back_to_whose_groups_are_by_places() -> None:
+    given = {
+        "strategy": 2,
+        "epsilon": 2.0,
+        "delta": 5e-2,
+        "adjacency": "add_or_remove",
+        "calibration_seed": 1,
+    }
+    with pytest.raises(hs.ParameterError, match="for CyclicPoisson, whose groups are by places"):
+        hs.plan_training(hs.BMinSep(8, 2, 0.5), 200, fallback="cyclic", **given)
+    for fallback in ("auto", "unamplified"):
+        plan = hs.plan_training(hs.BMinSep(8, 2, 0.5), 200, fallback=fallback, **given)
+        assert isinstance(plan.sampling, hs.BMinSep)
+    given["adjacency"] = "zero_out"
+    plan = hs.plan_training(hs.BMinSep(8, 2, 0.5), 200, fallback="cyclic", **given)
+    assert plan.adjacency == "zero_out"
+
+
 def test_coins_that_know_no_places_protect_the_number_of_rows() -> None:
     for scheme in (hs.CyclicPoisson(8, 1, 0.1), hs.Poisson(8, 0.1), hs.BallsInBins(8, 4)):
         plan = hs.plan_training(

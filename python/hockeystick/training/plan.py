@@ -37,6 +37,7 @@ from ..accounting.profile import account
 from ..matrix.bandmf import BandMF
 from ..matrix.rounding import check_rounding
 from ..matrix.scheme import Scheme, no_users, same_size
+from ..matrix.schemes import CyclicPoisson
 from ..matrix.strategies import BandedToeplitz, Identity
 from ..matrix.strategy import Strategy
 from ..mechanisms.allocation import RandomAllocation
@@ -348,6 +349,11 @@ def plan_training(
     matrix = _as_matrix(example)
     matrix.scheme.check_data(size, known)
     _check_groups(matrix.scheme, adjacency)
+    if adjacency in _COUNTED and matrix.strategy.bands > 1 and not is_certified(example, adjacency):
+        # What is fallen back to is drawn, too.
+        if fallback == "cyclic":
+            _check_groups(CyclicPoisson(matrix.strategy.steps, matrix.strategy.bands, 1.0), adjacency)
+        fallback = "unamplified" if fallback == "auto" else fallback
     check_rounding(matrix.strategy, np.dtype(np.float64))  # no run could have its noise
     verifier = {"fallback": fallback, "samples": samples, "seed": calibration_seed}
     mechanism, promise = guarantee(
@@ -356,8 +362,12 @@ def plan_training(
     return TrainingPlan(mechanism, size, promise, known)
 
 
+_COUNTED = ("add", "remove", "add_or_remove")
+"""Adjacencies under which one example more or less moves all that follow it to other places."""
+
+
 def _check_groups(scheme: Scheme, adjacency: str) -> None:
-    if adjacency in ("add", "remove", "add_or_remove") and scheme.regroups():
+    if adjacency in _COUNTED and scheme.regroups():
         raise ParameterError(
             f'adjacency = {adjacency!r}: must be "zero_out" or "replace_one" for {type(scheme).__name__}, whose groups are by places in the '
             "data: without one example, all that follow it are in other groups, and many batches differ by more than that example"
