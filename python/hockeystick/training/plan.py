@@ -32,7 +32,7 @@ from .._base.bounds import Shown, finite
 from .._base.files import refusing
 from .._base.randomness import Seed
 from .._base.types import AnyPath, Array, Progress
-from .._base.validation import ParameterError, ParameterTypeError, integer, real
+from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
 from ..accounting.profile import account
 from ..matrix.bandmf import BandMF
 from ..matrix.rounding import check_rounding
@@ -40,6 +40,7 @@ from ..matrix.scheme import Scheme, no_users, same_size
 from ..matrix.schemes import CyclicPoisson
 from ..matrix.strategies import BandedToeplitz, Identity
 from ..matrix.strategy import Strategy
+from ..mechanisms.adjacency import ADJACENCIES
 from ..mechanisms.allocation import RandomAllocation
 from ..mechanisms.descriptions import (
     Composable,
@@ -343,6 +344,7 @@ def plan_training(
         epsilon = real("epsilon", epsilon, 0.0)
     if noise_multiplier is not None:
         noise_multiplier = real("noise_multiplier", noise_multiplier, 0.0, open_low=True)
+    adjacency = choice("adjacency", adjacency, ADJACENCIES)
     request = Request(delta, epsilon, noise_multiplier, adjacency, checked_tuning(tuning))
     known, make = _graph(graph), _made(sampling, strategy, size)
     example = make(1.0)
