@@ -305,3 +305,19 @@ def test_noise_beside_which_every_loss_rounds_away() -> None:
             assert bounds.lower <= truth * (1 + mp.mpf(10) ** -9)
             assert bounds.upper >= truth * (1 - mp.mpf(10) ** -9)
         assert profile.epsilon_bounds(1e-14).upper >= float(mu)
+
+
+@pytest.mark.parametrize(
+    ("scale", "steps", "epsilon"),
+    [(1e8, 10**8, 0.0), (1e10, 10**10, 0.0), (1e10, 10**10, 1e-5), (1e4, 10**8, 0.5)],
+)
+def test_very_many_steps_of_laplace_noise_are_a_gaussian_one(
+    scale: float, steps: int, epsilon: float
+) -> None:
+    """Losses are 1/scale either way, but for a share of 1/scale of them; exact sums over them took more than half a minute."""
+    mu = mp.sqrt(steps) / scale
+    truth = mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(-mu / 2 - epsilon / mu)
+    bounds = hs.account(hs.Laplace(scale) * steps, "remove").delta_bounds(epsilon)
+    assert bounds.lower <= truth * 1.001
+    assert bounds.upper >= truth * 0.999
+    assert bounds.upper - bounds.lower <= 1e-3 * bounds.upper

@@ -35,6 +35,8 @@ constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays: where more than so many times
 // the error wanted is left out.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5}, hardly = 1000;
+// Of more plain Laplace steps, exact sums take as many terms as the deviation of a binomial: too many.
+constexpr double most_laplace_steps = 1e7;
 // -ln of the least double.
 constexpr double nothing_left = 745;
 // So many of dear values are worth a steep bound.
@@ -122,8 +124,9 @@ DirectInversion::DirectInversion(const Composition& composition, double cut_mass
         log_atom_ = -infinity;
     }
     const double a = plain_laplace_epsilon(*composition.front().first);
-    if (a > 0 && std::all_of(composition.begin(), composition.end(),
-                             [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
+    if (a > 0 && steps_ <= most_laplace_steps &&
+        std::all_of(composition.begin(), composition.end(),
+                    [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
         laplace_.emplace(a, steps_);
     if (answers_ && !has_allocation(composition)) find_layers();
 }
