@@ -107,7 +107,8 @@ def watch_layers(module: Any, whole: Any) -> None:
     record more or less changes the rounding of all others', so that it moves the sum by several times max_grad_norm. Frozen layers above
     trained ones round alike; frozen ones below them have no gradients. A packed sequence holds the longest records first, and the
     gradients of a recurrent layer are in that order, while those of other layers are in the batch's: the parts of a row are of different
-    records then; and so they are where a loss is of two forward passes on different records. Hooks are on the layers where Opacus takes them away with its own, and else on ``whole``, what it wrapped them in.
+    records then; and so they are where a loss is of two forward passes on different records. Hooks are on the layers where Opacus takes
+    them away with its own, and else on ``whole``, what it wrapped them in.
     """
     if not hasattr(module, "modules"):
         return
