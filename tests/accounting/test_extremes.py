@@ -321,3 +321,28 @@ def test_very_many_steps_of_laplace_noise_are_a_gaussian_one(
     assert bounds.lower <= truth * 1.001
     assert bounds.upper >= truth * 0.999
     assert bounds.upper - bounds.lower <= 1e-3 * bounds.upper
+
+
+@pytest.mark.parametrize("adjacency", ["remove", "add", "replace_one"])
+@pytest.mark.parametrize("scale", [1e16, 1e18])
+def test_steps_whose_losses_round_away_are_next_to_nothing_beside_others(
+    adjacency: str, scale: float
+) -> None:
+    """Nothing of such a loss is known but how little it is: transforms may not fall by what rounding makes of it."""
+    main = hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 100
+    alone = hs.account(main, adjacency)
+    for tiny in (
+        hs.PoissonSampled(hs.Laplace(scale), 0.5),
+        hs.PoissonSampled(hs.Laplace(1.0), 1.0 / scale),
+        hs.UserLevel(hs.PoissonSampled(hs.Gaussian(scale), 0.1), 3),
+        hs.Mixture(
+            [hs.PoissonSampled(hs.Laplace(scale), 0.5), hs.PoissonSampled(hs.Gaussian(scale), 0.5)],
+            [0.5, 0.5],
+        ),
+    ):
+        beside = hs.account(main + tiny * 1000, adjacency)
+        for epsilon in (0.0, 0.5):
+            bounds, without = beside.delta_bounds(epsilon), alone.delta_bounds(epsilon)
+            assert bounds.upper >= without.lower * (1.0 - 1e-11)
+            assert bounds.lower <= without.upper * (1.0 + 1e-11) + 3000.0 / scale
+            assert bounds.upper - bounds.lower <= 1e-3 * bounds.upper
