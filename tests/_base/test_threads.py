@@ -419,6 +419,7 @@ OWNED = {
     "interop.opacus_steps.EqualSizes",  # the hook of one optimizer
     "interop.opacus_batches.Watch",
     "interop.opacus_layers.Buffers",  # Watch
+    "interop.opacus_layers.Passes",  # the hooks of one model
     "individual.histories.Histories",  # Recorded
     "individual.histories.LiveHistories",  # Recorded
     "individual.ledger.Ledger",  # IndividualLedger

@@ -14,6 +14,7 @@ from hockeystick.interop.opacus import PrivacyEngine
 from hockeystick.interop.opacus_batches import check_replicas, order_of
 from hockeystick.interop.opacus_layers import (
     Buffers,
+    Passes,
     RecordLosses,
     _after_layer,
     _after_model,
@@ -215,12 +216,12 @@ def test_passes_before_a_backward_pass_have_as_many_rows(
         )()
 
     def passes(waiting: bool) -> None:
-        layers, rows = [layer() for _ in shapes] if tied else [layer()] * len(shapes), dict[int, int]()
+        layers, hooks = [layer() for _ in shapes] if tied else [layer()] * len(shapes), Passes(dimension)
         weight._forward_counter = 0
         for each, shape in zip(layers, shapes, strict=True):
             each.activations.append([SimpleNamespace(shape=shape)])
             weight._forward_counter += 1
-            _after_layer(each, (), None, dimension, rows)
+            hooks.after_layer(each, (), None)
             if not waiting:
                 each.activations.pop()
                 weight._forward_counter -= 1

@@ -183,7 +183,5 @@ def test_nothing_is_fallen_back_to_whose_groups_are_by_places() -> None:
 
 def test_coins_that_know_no_places_protect_the_number_of_rows() -> None:
     for scheme in (hs.CyclicPoisson(8, 1, 0.1), hs.Poisson(8, 0.1), hs.BallsInBins(8, 4)):
-        plan = hs.plan_training(
-            scheme, 200, delta=1e-5, noise_multiplier=3.0, adjacency="add_or_remove", fallback=True
-        )
+        plan = hs.plan_training(scheme, 200, delta=1e-5, noise_multiplier=3.0, adjacency="add_or_remove")
         assert plan.adjacency == "add_or_remove"

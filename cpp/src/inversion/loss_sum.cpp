@@ -28,7 +28,7 @@ void weigh(LossNodes& nodes) {
 
 TiltedSums tilted_sums(const LossNodes& nodes, double shift, double s, double modulus) {
     TiltedSums out;
-    const double unit = std::exp(-shift);
+    const double unit = std::exp(-shift), reach = 1 + std::abs(s);
     for (std::size_t i = 0; i < nodes.loss.size(); ++i) {
         const double loss = nodes.loss[i], y = s * loss, log_p = nodes.log_p[i] - shift;
         // Far out nothing counts, and exp() underflows, slowly.
@@ -42,8 +42,7 @@ TiltedSums tilted_sums(const LossNodes& nodes, double shift, double s, double mo
         out.second += tilted * loss * loss;
         out.slope += fall;
         const double size = tilted + p * (1 + std::abs(y)) + modulus * (fall + p),
-                     slack = nodes.log_p_slack[i] +
-                             (1 + std::abs(s)) * exponent_slack(nodes.loss_slack[i], 1 + std::abs(s));
+                     slack = nodes.log_p_slack[i] + reach * exponent_slack(nodes.loss_slack[i], reach);
         out.size += size;
         out.rounding += size * (slack + std::abs(nodes.log_p[i]));
         out.exponent = std::max(out.exponent, slack);

@@ -34,9 +34,9 @@ struct Sign {
 Sign sign_of(const LossPiece& piece) {
     const auto loss = [&](double t) { return log_sum(piece.p, t) - log_sum(piece.q, t); };
     double low = std::max(piece.low, -1e18), high = std::min(piece.high, 1e18);
-    const bool rises = loss(high) > loss(low);
-    if ((loss(low) > 0) == (loss(high) > 0))
-        return {(loss(low) > 0) == rises ? piece.low : piece.high, rises};
+    const double at_low = loss(low), at_high = loss(high);
+    const bool rises = at_high > at_low;
+    if ((at_low > 0) == (at_high > 0)) return {(at_low > 0) == rises ? piece.low : piece.high, rises};
     for (int i = 0; i < 300 && high - low > u * (std::abs(low) + std::abs(high)); ++i) {
         const double middle = 0.5 * (low + high);
         if (!(middle > low && middle < high)) break;

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _core
 from .._base.bounds import Bounds, Reported, exactly, finite, round_down, round_up, table
 from .._base.validation import ParameterTypeError
+from ..mechanisms.adjacency import COUNTS_DIFFER
 from ..mechanisms.descriptions import Composable, PrivateSelection, Process
 from .deployment import Deployment, registry_entry, to_yaml, tuning_words
 from .gaussian_summary import GaussianSummary
@@ -330,7 +331,7 @@ def with_sizes(hidden: str, process: Composable, adjacency: str) -> str:
     """``hidden``, and among how many records, where the guarantee depends on it."""
     parts = process.as_process().alternatives()
     sizes = sorted({size for part in parts for size in part.words(adjacency).compared_sizes})
-    if not sizes or adjacency not in ("add", "remove", "add_or_remove"):
+    if not sizes or adjacency not in COUNTS_DIFFER:
         return hidden
     records = " and ".join(str(size) for size in sizes)
     return (

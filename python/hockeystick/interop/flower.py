@@ -70,8 +70,10 @@ def check_arrays(arrays: Any, noise: float | None = None) -> None:
             raise ParameterError(
                 f"arrays[{name!r}].dtype = {values.dtype}: must be float32 or float64; what was clipped is rounded when it is added to others"
             )
+        if noise is None:
+            continue
         largest = np.max(np.abs(values), initial=0.0)
-        if noise is not None and not float(np.spacing(largest)) * _LEAST_STEPS <= noise:
+        if not float(np.spacing(largest)) * _LEAST_STEPS <= noise:
             raise ParameterError(
                 f"noise = {noise!r}: must be at least {_LEAST_STEPS} steps of {values.dtype} at {largest:.6g}, the largest number of "
                 f"arrays[{name!r}]; what is released would be rounded by about as much as it is noised: scale it, or do not aggregate it"

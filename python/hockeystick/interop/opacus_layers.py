@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -117,18 +116,16 @@ def watch_layers(module: Any, whole: Any) -> None:
         whole.register_forward_hook(_after_model)
         return
     added = [module.register_forward_hook(_after_model)]
-    rows: dict[int, int] = {}
-    after_layer = functools.partial(
-        _after_layer, dimension=int(not getattr(whole, "batch_first", True)), rows=rows
-    )
-    before_recurrent = functools.partial(_before_recurrent, rows=rows)
+    passes = Passes(dimension=int(not getattr(whole, "batch_first", True)))
     for layer in module.modules():
         policy = getattr(getattr(layer, "_get_fsdp_state", lambda: None)(), "_mp_policy", None)
         if (kind := getattr(policy, "reduce_dtype", None)) is not None:
             _check_type(kind, "MixedPrecisionPolicy.reduce_dtype")
-        added.append(layer.register_forward_hook(after_layer))
+        added.append(layer.register_forward_hook(_after_layer))
+        added.append(layer.register_forward_hook(passes.after_layer))
         if _is(layer, "DPRNNBase"):
-            added.append(layer.register_forward_pre_hook(before_recurrent, with_kwargs=True))
+            added.append(layer.register_forward_pre_hook(_before_recurrent, with_kwargs=True))
+            added.append(layer.register_forward_pre_hook(passes.before_recurrent, with_kwargs=True))
     if kept is not None:
         kept.extend(added)
 
@@ -137,52 +134,61 @@ def _trains(module: Any) -> bool:
     return bool(module.training and torch.is_grad_enabled())
 
 
-def _before_recurrent(layer: Any, inputs: Any, named: Any, rows: dict[int, int] | None = None) -> None:
-    if not _trains(layer):
-        return
+def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
     for value in (*inputs, *named.values()):
         order = getattr(value, "sorted_indices", None)
-        if order is not None and not torch.equal(order, torch.arange(len(order), device=order.device)):
+        if order is None or not _trains(layer):
+            continue
+        if not torch.equal(order, torch.arange(len(order), device=order.device)):
             raise ParameterError(
                 "input: a packed sequence of records in another order than the batch has, by which gradients of other layers belong to other "
                 "records: let the collate_fn sort records by length, longest first, and pack_padded_sequence(..., enforce_sorted=True)"
             )
-    if rows is not None and (given := [*inputs, *named.values()]):
-        # The steps of a packed sequence have fewer and fewer rows, of the same records.
-        sizes = getattr(given[0], "batch_sizes", None)
-        count = given[0].shape[int(not layer.batch_first)] if sizes is None else int(sizes[0])
-        _check_passes(layer, layer.parameters(), count, 0, rows)
 
 
-def _after_layer(
-    layer: Any, inputs: Any, output: Any, dimension: int = 0, rows: dict[int, int] | None = None
-) -> None:
-    if not _trains(layer):
-        return
-    for value in _tensors(output):
-        _check_value(value, type(layer).__name__)
-    seen = getattr(layer, "activations", None)
-    if rows is not None and seen and seen[-1] and not _is(layer, "RNNLinear"):
-        shape = seen[-1][0].shape
-        if len(shape) > dimension:
-            _check_passes(layer, layer.parameters(recurse=False), shape[dimension], 1, rows)
+def _after_layer(layer: Any, inputs: Any, output: Any) -> None:
+    if _trains(layer):
+        for value in _tensors(output):
+            _check_value(value, type(layer).__name__)
 
 
-def _check_passes(layer: Any, parameters: Any, count: int, own: int, rows: dict[int, int]) -> None:
-    """Raise ParameterError where a parameter is used on ``count`` rows while uses of others wait for a backward pass: rows would be added.
+class Passes:
+    """Hooks that raise ParameterError where a weight is used on a number of rows while uses on others wait for a backward pass.
 
-    ``rows`` keeps the number of each parameter's last use; ``own`` is how many of those that wait are this one.
+    Opacus adds the gradients of those uses row by row. ``dimension`` is that of the records in what layers take.
     """
-    for parameter in parameters:
-        last = rows.get(id(parameter), count)
-        rows[id(parameter)] = count
-        if last != count and getattr(parameter, "_forward_counter", 0) > own:
-            raise ParameterError(
-                f"module: weights of {type(layer).__name__} have had forward passes of {min(last, count)} and {max(last, count)} rows before a "
-                "backward pass; Opacus adds row i of one to row i of the other and clips the sum, so that a record more or less pairs all "
-                "others anew, and moves the sum by many times max_grad_norm: let each pass have the batch's records in their order (public data "
-                "need a step of their own)"
-            )
+
+    def __init__(self, dimension: int) -> None:
+        self._dimension = dimension
+        self._rows: dict[int, int] = {}  # of each weight's last use
+
+    def after_layer(self, layer: Any, inputs: Any, output: Any) -> None:
+        """Of what Opacus has kept of this use, which is among those that wait."""
+        seen = getattr(layer, "activations", None)
+        if _trains(layer) and seen and seen[-1] and not _is(layer, "RNNLinear"):
+            shape = seen[-1][0].shape
+            if len(shape) > self._dimension:
+                self._see(layer, layer.parameters(recurse=False), shape[self._dimension], 1)
+
+    def before_recurrent(self, layer: Any, inputs: Any, named: Any) -> None:
+        """Of the whole sequence: its steps have fewer and fewer rows if it is packed, of the same records."""
+        given = [*inputs, *named.values()]
+        if given and _trains(layer):
+            sizes = getattr(given[0], "batch_sizes", None)
+            count = given[0].shape[int(not layer.batch_first)] if sizes is None else int(sizes[0])
+            self._see(layer, layer.parameters(), count, 0)
+
+    def _see(self, layer: Any, weights: Any, count: int, own: int) -> None:
+        for weight in weights:
+            last = self._rows.get(id(weight), count)
+            self._rows[id(weight)] = count
+            if last != count and getattr(weight, "_forward_counter", 0) > own:
+                raise ParameterError(
+                    f"module: weights of {type(layer).__name__} have had forward passes of {min(last, count)} and {max(last, count)} rows before a "
+                    "backward pass; Opacus adds row i of one to row i of the other and clips the sum, so that a record more or less pairs all "
+                    "others anew, and moves the sum by many times max_grad_norm: let each pass have the batch's records in their order (public data "
+                    "need a step of their own)"
+                )
 
 
 def _after_model(module: Any, inputs: Any, output: Any) -> None:

@@ -16,7 +16,9 @@ from .core_pairs import Pairs, both, gaussian
 from .renyi import Renyi, renyi_curve
 from .steps import Process, shift_of
 
-ADJACENCIES = ("add", "remove", "add_or_remove", "replace_one", "zero_out")
+COUNTS_DIFFER = ("add", "remove", "add_or_remove")
+"""Adjacencies under which one of the datasets has a record more than the other."""
+ADJACENCIES = (*COUNTS_DIFFER, "replace_one", "zero_out")
 
 Directions: TypeAlias = "list[list[tuple[_core.Pair, int]]]"
 """One composition of pairs with their counts for each direction."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import _core
 from .._base.validation import ParameterError, integer
-from .adjacency import check, directions
+from .adjacency import COUNTS_DIFFER, check, directions
 from .core_pairs import Pairs, both
 from .curves import FURTHEST, Curve, group_curve
 from .steps import Process, Release, Step, Words
@@ -101,7 +101,7 @@ class Group(OfCurve):
     def check_adjacency(self, adjacency: str) -> None:
         """A group's members leave one after the other: the pair of a step must be one for all sizes of the data."""
         super().check_adjacency(adjacency)
-        if self.size == 1 or adjacency not in ("add", "remove", "add_or_remove"):
+        if self.size == 1 or adjacency not in COUNTS_DIFFER:
             return
         for part in self._process.alternatives():
             if part.words(adjacency).compared_sizes:

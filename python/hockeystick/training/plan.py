@@ -40,7 +40,7 @@ from ..matrix.scheme import Scheme, no_users, same_size
 from ..matrix.schemes import CyclicPoisson
 from ..matrix.strategies import BandedToeplitz, Identity
 from ..matrix.strategy import Strategy
-from ..mechanisms.adjacency import ADJACENCIES
+from ..mechanisms.adjacency import ADJACENCIES, COUNTS_DIFFER
 from ..mechanisms.allocation import RandomAllocation
 from ..mechanisms.descriptions import (
     Composable,
@@ -57,6 +57,7 @@ from ..mechanisms.descriptions import (
 from ..mechanisms.selection import checked_tuning
 from ..mechanisms.steps import from_dict, to_dict
 from ..mechanisms.truncated import TruncatedPoissonSampled
+from ..montecarlo.bandmf_calibration import FALLBACKS
 from ..montecarlo.tally import digest
 from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
@@ -351,9 +352,9 @@ def plan_training(
     matrix = _as_matrix(example)
     matrix.scheme.check_data(size, known)
     _check_groups(matrix.scheme, adjacency)
-    if adjacency in _COUNTED and matrix.strategy.bands > 1 and not is_certified(example, adjacency):
+    if adjacency in COUNTS_DIFFER and matrix.strategy.bands > 1 and not is_certified(example, adjacency):
         # What is fallen back to is drawn, too.
-        if fallback == "cyclic":
+        if choice("fallback", fallback, FALLBACKS) == "cyclic":
             _check_groups(CyclicPoisson(matrix.strategy.steps, matrix.strategy.bands, 1.0), adjacency)
         fallback = "unamplified" if fallback == "auto" else fallback
     check_rounding(matrix.strategy, np.dtype(np.float64))  # no run could have its noise
@@ -364,12 +365,8 @@ def plan_training(
     return TrainingPlan(mechanism, size, promise, known)
 
 
-_COUNTED = ("add", "remove", "add_or_remove")
-"""Adjacencies under which one example more or less moves all that follow it to other places."""
-
-
 def _check_groups(scheme: Scheme, adjacency: str) -> None:
-    if adjacency in _COUNTED and scheme.regroups():
+    if adjacency in COUNTS_DIFFER and scheme.regroups():
         raise ParameterError(
             f'adjacency = {adjacency!r}: must be "zero_out" or "replace_one" for {type(scheme).__name__}, whose groups are by places in the '
             "data: without one example, all that follow it are in other groups, and many batches differ by more than that example"

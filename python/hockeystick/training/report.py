@@ -23,6 +23,7 @@ from ..accounting.gaussian_summary import GaussianSummary
 from ..accounting.profile import account
 from ..accounting.report import CAVEAT, Report
 from ..matrix.noise import FLOATING_POINT_CAVEAT
+from ..mechanisms.adjacency import COUNTS_DIFFER
 from ..mechanisms.responses import ApproximateDP
 from ..sampling.laws import law_of
 
@@ -87,7 +88,7 @@ class TrainingReport(Reported):
             "Any other run on the same data, also of the same plan, spends a budget of its own.",
             "The choice of clipping norm, learning rate and other settings is not covered if it was made by looking at the data.",
         ]
-        if plan.adjacency in ("add", "remove", "add_or_remove"):
+        if plan.adjacency in COUNTS_DIFFER:
             found.append(
                 f'Under "{plan.adjacency}" the number of examples is protected too, but plan and report state it: it must be public, or a number '
                 "that was fixed without looking at the data."
