@@ -206,3 +206,56 @@ def test_unbounded_losses_that_are_rare_leave_a_bound(adjacency: str, epsilon: f
     # Leaving steps out is post-processing, and what one step of many does, another may do as well.
     assert bounds.lower <= bounds.upper
     assert one <= bounds.upper <= 1e5 * one
+
+
+def chords(p: Masses, q: Masses, steps: int, spacing: float, epsilon: float) -> float:
+    """An upper bound, but for the transform's rounding: each outcome between two on a lattice that have its P- and Q-mass.
+
+    It is above delta by order spacing^2.
+    """
+    loss, size = np.log(p / q), 1 << 20
+    low = np.floor(loss / spacing)
+    share = np.clip((1 - np.exp(spacing * low - loss)) / (1 - math.exp(-spacing)), 0, 1)
+    mass = np.zeros(size)
+    index = low.astype(int)
+    np.add.at(mass, index % size, p * (1 - share))
+    np.add.at(mass, (index + 1) % size, p * share)
+    law = np.fft.irfft(np.fft.rfft(mass) ** steps, size)
+    losses = spacing * np.arange(size)
+    above = (losses > epsilon) & (losses < spacing * size / 2)
+    return math.fsum(law[above] * -np.expm1(epsilon - losses[above]))
+
+
+@pytest.mark.parametrize(("batch", "steps", "width"), [(4, 40, 1e-3), (43, 1000, 3e-4)])
+def test_of_batches_with_replacement_most_losses_are_next_to_impossible(
+    batch: int, steps: int, width: float
+) -> None:
+    """Each number of hits has losses of its own, of which few are worth a term (the intervals were 1e-3 wide, after seconds)."""
+    sigma, size = 5.388, 1000
+    hits, x = np.arange(1, min(batch, 16) + 1)[:, None], np.arange(-40, 73)
+    ways = [
+        float(mp.binomial(batch, n) * mp.mpf(size - 1) ** (batch - n) / mp.mpf(size) ** batch)
+        for n in hits[:, 0]
+    ]
+    seen = -math.expm1(batch * math.log1p(-1 / size))
+    noise = np.exp(-(np.arange(-300, 301) ** 2) / (2 * sigma**2)).sum()
+    weight = np.array(ways)[:, None] / seen / noise
+    near, far = (
+        weight * np.exp(-((x - 2 * hits) ** 2) / (2 * sigma**2)),
+        weight * np.exp(-(x**2) / (2 * sigma**2)),
+    )
+    # Advanced joint convexity: "remove" above 0, "add" below, the rest at 0.
+    p = np.where(near > far, seen * near + (1 - seen) * far, near)[near != far]
+    q = np.where(near > far, far, (1 - seen) * near + seen * far)[near != far]
+    kept = p > 1e-20
+    rest, rounding = 1 - math.fsum(p), steps * 1e-15
+    p, q = np.append(p[kept], rest), np.append(q[kept], rest)
+    process = hs.WithReplacement(hs.DiscreteGaussian(sigma), batch, size) * steps
+    profile = hs.account(process, adjacency="replace_one")
+    epsilons = [0.2, 0.5, 1.0, 1.5]
+    for epsilon, *bounds in zip(epsilons, *profile.delta_curve(epsilons), strict=True):
+        above, further = (chords(p, q, steps, spacing, epsilon) for spacing in (2e-4, 4e-4))
+        for lower, upper in (bounds, profile.delta_bounds(epsilon)):
+            assert lower <= above + rounding
+            assert upper >= above - (further - above) - rounding
+            assert upper - lower <= width * upper

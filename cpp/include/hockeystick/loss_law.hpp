@@ -50,6 +50,8 @@ struct LossLaw {
     double drop_rare(double mass);
     // The same of the atoms with the largest losses, as far as these are positive.
     double drop_largest(double mass);
+    // The same of the least likely atoms, of which there may be many.
+    double drop_least(double mass);
 
     // P and Q swapped: atoms and pieces at the negative losses.
     LossLaw swapped() const;
@@ -58,6 +60,10 @@ struct LossLaw {
     // Advanced joint convexity: the "remove" form where L > 0, the "add" form where L < 0, and what is
     // left of P at L = 0, which is P(L = 0) + (1-q) total_variation.
     LossLaw joined(double q, double total_variation) const;
+
+private:
+    template <class Drop>
+    double drop_last(double mass, Drop drop);
 };
 
 // Moves the losses of laws without pieces onto offset + k h, with one h for all and as large as it can be, as

@@ -50,6 +50,9 @@ constexpr std::size_t bytes_per_frequency = 32, kinds_at_once = 32;
 // Speed: the share of delta that may be left out where noise is added, how much less than a guess of delta
 // makes another one worth it, and what share of a curve's gap one noise for all of its points aims at.
 constexpr double share_beside_noise = 1e-12, near_guess = 0.1, noisy_share = 0.5;
+// Speed: the P-mass that a curve beside noise may leave out: nothing beside any delta that has a say in the
+// noise.
+constexpr double beside_curve = 1e-34;
 // Speed: where all of delta may have been cut, about this is tried next.
 constexpr double next_delta = 1e-280;
 
@@ -277,7 +280,8 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
         });
     if (direct_->noise_helps())
         narrow([&](const auto& open) {
-            return direct_->curve_with_noise(open, noisy_share * curve_gap_, most_frequencies_);
+            return DirectInversion(composition_, beside_curve)
+                .curve_with_noise(open, noisy_share * curve_gap_, most_frequencies_);
         });
     if (direct_->has_layers() && !direct_->joined()) narrow(by_layers);
     narrow([](const auto& open) { return std::vector<std::optional<Answer>>(open.size()); });

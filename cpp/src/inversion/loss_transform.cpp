@@ -180,7 +180,7 @@ LossTransform::LossTransform(LossLaw law, double tolerance, double cut_mass, dou
       tolerance_(tolerance),
       spacing_(spacing),
       dropped_(law_.drop_rare(cut_mass > 0 ? cut_mass : always_cut)) {
-    if (cut_mass > 0 && !(spacing > 0)) dropped_ += law_.drop_largest(cut_mass);
+    if (cut_mass > 0 && !(spacing > 0)) dropped_ += law_.drop_largest(cut_mass) + law_.drop_least(cut_mass);
     for (const GaussianMixtures& m : joined)
         joined_.push_back({m.weight, {m.p_shift, m.p_weight}, {m.q_shift, m.q_weight}, {}, m.joined});
 }

@@ -177,10 +177,11 @@ double LossLaw::drop_rare(double mass) {
     return sum;
 }
 
-double LossLaw::drop_largest(double mass) {
-    std::ranges::sort(atoms, {}, &LossAtom::loss);
+// Atoms are dropped from the end, which the first one that is not to be, or would be too much, is.
+template <class Drop>
+double LossLaw::drop_last(double mass, Drop drop) {
     double sum = 0;
-    for (; !atoms.empty() && atoms.back().loss > 0; atoms.pop_back()) {
+    for (; !atoms.empty() && drop(atoms.back()); atoms.pop_back()) {
         const LossAtom& atom = atoms.back();
         const double p = std::exp(atom.log_p), q = std::exp(atom.log_p - atom.loss);
         if (!(sum + p <= mass)) break;
@@ -188,10 +189,22 @@ double LossLaw::drop_largest(double mass) {
         missing_p += p;
         missing_q += q;
         // Its unit is 64 of round-off.
-        const double units = atom.log_p_slack + atom.loss_slack + std::abs(atom.log_p) + atom.loss + 8;
+        const double units =
+            atom.log_p_slack + atom.loss_slack + std::abs(atom.log_p) + std::abs(atom.loss) + 8;
         missing_size += (p + q) * (1 + units / 64);
     }
     return sum;
+}
+
+double LossLaw::drop_largest(double mass) {
+    std::ranges::sort(atoms, {}, &LossAtom::loss);
+    return drop_last(mass, [](const LossAtom& atom) { return atom.loss > 0; });
+}
+
+double LossLaw::drop_least(double mass) {
+    const auto least = std::ranges::partition(atoms, [](const LossAtom& atom) { return atom.loss == 0; });
+    std::ranges::sort(least, std::ranges::greater(), &LossAtom::log_p);
+    return drop_last(mass, [](const LossAtom& atom) { return atom.loss != 0; });
 }
 
 namespace {

@@ -92,7 +92,6 @@ BatchSampler::BatchSampler(const BatchLaw& law, std::uint64_t population, std::u
 BatchSampler::~BatchSampler() = default;
 
 void BatchSampler::start() {
-    step_ = 0;
     before_cut_.clear();
     std::visit([&](const auto& law) { start(law); }, law_);
 }
@@ -307,11 +306,11 @@ BatchSampler::Batch BatchSampler::draw(std::uint64_t step) {
     return batch;
 }
 
+// Where this is interrupted as well, `step_` still says how far to go the next time.
 void BatchSampler::recover() {
     if (!interrupted_) return;
-    const std::uint64_t now = step_;
     start();
-    for (; step_ < now; ++step_) static_cast<void>(draw(step_));
+    for (std::uint64_t step = 0; step < step_; ++step) static_cast<void>(draw(step));
     interrupted_ = false;
 }
 
@@ -340,7 +339,10 @@ bool BatchSampler::seek(std::uint64_t step, std::uint64_t most) {
     }
     recover();
     interrupted_ = true;
-    if (step < step_) start();
+    if (step < step_) {
+        step_ = 0;
+        start();
+    }
     for (; step_ < step && most > 0; ++step_, --most) static_cast<void>(draw(step_));
     interrupted_ = false;
     return step_ == step;

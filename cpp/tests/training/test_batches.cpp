@@ -195,31 +195,39 @@ void separation_and_size() {
     }
 }
 
-// Wherever memory runs out, the step can be repeated with the batch it would have had, as can all after it.
+// Wherever memory runs out, be it again while the steps before are made up for, the step can be repeated with
+// the batch it would have had, as can all after it.
 void out_of_memory() {
-    int failures = 0;
+    int failures = 0, again = 0;
     for (const auto& law : laws(300)) {
         hs::BatchSampler whole(law, 300, 12, 20, key_of(7));
         std::vector<Batch> batches;
         while (whole.step() < whole.steps()) batches.push_back(whole.next());
         for (long most = 0; most < 60; most += 7) {
             hs::BatchSampler sampler(law, 300, 12, 20, key_of(7));
+            std::uint64_t step = 0;
             for (const Batch& expected : batches) {
-                allocations_left = most;
+                CHECK(sampler.step() == step++);
                 Batch batch;
-                try {
-                    batch = sampler.next();
+                bool drawn = false;
+                for (const long allowed : {most, most + 5, 3 * most, -1L}) {
+                    if (drawn) break;
+                    allocations_left = allowed;
+                    try {
+                        batch = sampler.next();
+                        drawn = true;
+                    } catch (const std::bad_alloc&) {
+                        (allowed == most ? failures : again)++;
+                    }
                     allocations_left = -1;
-                } catch (const std::bad_alloc&) {
-                    allocations_left = -1;
-                    ++failures;
-                    batch = sampler.next();
+                    CHECK(sampler.step() == step - !drawn);
                 }
                 CHECK(batch == expected);
             }
         }
     }
     CHECK(failures > 100);
+    CHECK(again > 100);
 }
 
 void refusals() {

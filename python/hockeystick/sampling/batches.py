@@ -189,7 +189,7 @@ class BatchSampler(Exclusive):
         """Make ``step`` the next one: its batch, and all after it, are what they would have been.
 
         At once, except for b-min-sep laws, where each batch depends on those before: these are drawn again, from here or
-        from the start, at the usual time per step.
+        from the start, at the usual time per step. Where that is interrupted the sampler stands somewhere on the way, as ``step`` says.
         """
         step = integer("step", step, 0, self.steps)
         while not self._core.seek(step, _CHUNK):
