@@ -25,9 +25,9 @@ def growing_columns(steps, bands, entry):
     return columns
 
 
-def measured(strategy, state, dimension=400):
+def measured(strategy, state, dimension=400, dtype="float64"):
     """Root mean square of the entries of C W - Z, by row, for the rows W that are released."""
-    rows = made(strategy, dimension, state, dtype="float64").rows(strategy.steps)
+    rows = made(strategy, dimension, state, dtype=dtype).rows(strategy.steps)
     z = made(hs.Identity(strategy.steps), dimension, dtype="float64").rows(strategy.steps)
     error = strategy.matrix().astype(np.longdouble) @ rows.astype(np.longdouble) - z
     return float(np.sqrt(np.mean(np.square(error), axis=1)).max())
@@ -167,6 +167,48 @@ def test_the_worst_accepted_rows_are_those_of_nearly_the_same_z(make, dtype):
 @DTYPES
 def test_bounds_hold(strategy, dtype):
     assert measured(strategy, dtype) <= bound(strategy, dtype)
+    # Of single-precision rows as well, wherever they are returned.
+    allowed = rounding.check_rounding(strategy, np.dtype(dtype)).returned_single
+    assert measured(strategy, dtype, dtype="float32") <= allowed <= 2.0**-10
+
+
+GROWING_SLOWLY = [
+    hs.BandedToeplitz([1.0, 1.2], 130),
+    hs.BandedToeplitz([1.0, 1.05], 500),
+    hs.BandedToeplitz([0.5, 1.0], 36),
+    hs.matrix.Banded(growing_columns(70, 2, 1.3)),
+    hs.matrix.InverseBanded([1.0, -1.2], 120),
+    hs.matrix.BufferedToeplitz(((0.3, 0.99999), (0.1, 0.5)), MANY),
+]
+
+
+@pytest.mark.parametrize("strategy", GROWING_SLOWLY, ids=repr)
+def test_rows_are_not_returned_in_a_type_between_whose_numbers_a_gradient_fits(strategy):
+    """Kept as doubles they are exact enough; single precision alone moved Z by up to 5000 standard deviations."""
+    noise = made(strategy, 5, dtype="float32")
+    single, double = np.full((2, 5), 7.0, np.float32), np.zeros((2, 5))
+    for write in (noise.next, lambda: next(noise), lambda: noise.rows(2), lambda: noise.rows(2, single)):
+        with pytest.raises(hs.ParameterError, match="dtype = float32: rows rounded to it change Z by up to"):
+            write()
+    assert noise.step == 0
+    assert (single == 7.0).all()
+    # The sum with a gradient is post-processing of the exact one.
+    noise.add_to(np.zeros(5, np.float32))
+    assert noise.step == 1
+    noise.seek(0)
+    assert noise.rows(2, double).all()
+
+
+def test_rows_of_single_precision_are_returned_up_to_the_limit():
+    """What they do to Z is measured next to the last number of steps that has them."""
+
+    def returned(steps):
+        strategy = hs.BandedToeplitz([1.0, 1.05], steps)
+        return rounding.check_rounding(strategy, np.dtype(np.float64)).returned_single
+
+    steps = next(steps for steps in range(2, 500) if not returned(steps + 1) <= 2.0**-10)
+    found = measured(hs.BandedToeplitz([1.0, 1.05], steps), "float64", dtype="float32")
+    assert returned(steps) / 200 < found <= returned(steps)
 
 
 @pytest.mark.parametrize("entry", [0.4, 1.0, 1.2])

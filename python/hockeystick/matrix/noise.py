@@ -29,7 +29,7 @@ from .._base.files import refusing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, real, reals
-from .rounding import check_rounding
+from .rounding import MOST_ROUNDING, check_rounding
 from .strategy import Strategy
 
 MAX_DIMENSION = 2**53  # *limit*
@@ -61,7 +61,7 @@ class CorrelatedNoise(Exclusive):
 
     Row i solves its equation, sum_k C[i, i-k] w_{i-k} = z_i, up to (bands + 3) 2^-53 times the sum of the magnitudes of its terms, at
     every step alike. Guarantee: the rows are those of Z + e, e a function of the seed alone, with entries of root mean square at most
-    2^-10; ParameterError for a strategy whose inverse grows beyond what that allows (docs/matrix/noise.md). The last bands - 1 rows (of Z for `InverseBanded`) are kept as ``state_dtype``; float32
+    2^-10; ParameterError for a strategy whose inverse grows beyond what that allows, and for rows returned in float32 where it does for these (docs/matrix/noise.md). The last bands - 1 rows (of Z for `InverseBanded`) are kept as ``state_dtype``; float32
     halves the memory and adds 2^-24 C[i, i] |w_i| (for `InverseBanded`, it rounds Z to float32). A `LowerTriangular` strategy needs
     all rows: steps * dimension numbers. A `BufferedToeplitz` keeps its buffers instead, whose rounding errors decay as they do
     (docs/matrix/buffered.md).
@@ -97,7 +97,8 @@ class CorrelatedNoise(Exclusive):
         self._scale = real(
             "noise_multiplier * clipping_norm", self.noise_multiplier * self.clipping_norm, 0.0
         )
-        self._largest = check_rounding(strategy, self.state_dtype) * self._scale
+        self._rounding = check_rounding(strategy, self.state_dtype)
+        self._largest = self._rounding.largest * self._scale
         self._form, columns = strategy.recurrence()
         self._columns = np.ascontiguousarray(columns)
         # Of any entry of C^{-1} Z: no less than what its own entry of Z gives it.
@@ -147,7 +148,8 @@ class CorrelatedNoise(Exclusive):
     def next(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The next row, shape (width,), in ``out`` (any shape, C order, float32 or float64) if given.
 
-        Raises ParameterError after the last step: a run of more steps than were accounted for gets no noise.
+        Raises ParameterError after the last step: a run of more steps than were accounted for gets no noise. Also for a row in
+        float32 where that alone would change Z by more than 2^-10 (the inverse of the strategy grows).
         """
         target = np.empty(self.width, dtype=self.dtype) if out is None else out
         self._write(target, False)
@@ -203,6 +205,12 @@ class CorrelatedNoise(Exclusive):
     def _write(self, out: Any, add: bool, count: int = 1) -> None:
         check_writable("out", out, count * self.width)
         self._check_room(out.dtype)
+        # A sum is rounded with the gradients in it, which is post-processing.
+        if not add and out.dtype == np.float32 and not self._rounding.returned_single <= MOST_ROUNDING:
+            raise ParameterError(
+                f"dtype = float32: rows rounded to it change Z by up to {self._rounding.returned_single:.3g} of its standard deviation, as the inverse of "
+                "the strategy grows; must be at most 2^-10. Take dtype = float64, or add_to, which rounds nothing but the sum"
+            )
         if self.step + count > self.strategy.steps:
             raise ParameterError(f"step = {self.step}: all {self.strategy.steps} steps have had their noise")
         self._core.fill(out, self._scale, add)
