@@ -70,3 +70,74 @@ def test_what_is_no_double_is_rounded_to_more_loss(value: Any) -> None:
     exact = Fraction(value)
     assert exact <= Fraction(hs.PureDP(value).epsilon) <= exact * (1 + Fraction(1, 2**52))
     assert exact * (1 - Fraction(1, 2**52)) <= Fraction(hs.Laplace(value).scale) <= exact
+
+
+def all_fail(kinds: list[tuple[hs.ApproximateDP, int]]) -> Fraction:
+    """Exactly: what is left of delta where no loss counts but infinite ones."""
+    none = Fraction(1)
+    for each, count in kinds:
+        none *= (1 - Fraction(each.delta)) ** count
+    return 1 - none
+
+
+@pytest.mark.parametrize(
+    ("kinds", "beside"),
+    [
+        ([(hs.ApproximateDP(0.1, 1e-5), 1)], []),
+        ([(hs.ApproximateDP(0.1, 2.0**-17), 1)], [(hs.PureDP(0.1), 1)]),
+        ([(hs.ApproximateDP(0.1, 1e-5), 1)], [(hs.Laplace(10.0), 3)]),
+        (
+            [(hs.ApproximateDP(1.0, 1e-300), 1)],
+            [(hs.DiscreteLaplace(7.0, 2), 2), (hs.RandomizedResponse(0.3), 5)],
+        ),
+        ([(hs.ApproximateDP(0.3, 0.25), 3), (hs.ApproximateDP(0.2, 1e-9), 1)], [(hs.PureDP(0.5), 2)]),
+        ([(hs.ApproximateDP(0.01, 1e-8), 1000)], []),
+        ([(hs.ApproximateDP(0.0, 1e-6), 1), (hs.ApproximateDP(0.25, 0.0), 4)], []),
+        ([(hs.ApproximateDP(0.5, 0.9), 7)], [(hs.PureDP(0.5), 2)]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("adjacency", ["add_or_remove", "remove", "zero_out"])
+def test_declared_guarantees_hold_at_their_own_delta(
+    kinds: list[tuple[hs.ApproximateDP, int]], beside: list[tuple[Any, int]], adjacency: str
+) -> None:
+    """Engines know the mass of infinite losses up to 1e-12 of it, and said that epsilon is inf there."""
+    process = hs.mechanisms.Process([*kinds, *beside])
+    profile = hs.account(process, adjacency)
+    failing = all_fail(kinds)
+    sums: dict[type, Fraction | float | None] = {
+        hs.Laplace: 0.1,
+        hs.DiscreteLaplace: Fraction(2, 7),
+        hs.RandomizedResponse: 0.3,
+        hs.PureDP: None,
+    }
+    exact = sum((Fraction(each.epsilon) * count for each, count in kinds), Fraction(0))
+    for each, count in beside:
+        loss = sums[type(each)]
+        exact += Fraction(each.epsilon if loss is None else loss) * count
+    total, first = float(exact), sum(count * Fraction(each.delta) for each, count in kinds)
+    for beyond in (total * (1 + 1e-15), 2 * total + 1.0, math.inf):
+        lower, upper = profile.delta_bounds(beyond)
+        assert lower <= failing <= upper
+        assert upper <= failing * (1 + Fraction(1, 10**11))
+    if len(kinds) == 1 == kinds[0][1] or first <= 1e-5:
+        given = profile.delta(math.inf)
+        assert given <= first
+        lower, upper = profile.epsilon_bounds(given)
+        assert lower <= exact * (1 + Fraction(1, 2**50))
+        # Of many steps a little more than what is revealed allows for much.
+        assert process.steps > 20 or exact * (1 - Fraction(1, 10**9)) <= lower
+        assert upper <= total * (1 + 4e-16)
+    # Where less is allowed than what is revealed, nothing finite will do.
+    assert profile.epsilon_bounds(float(failing * (1 - Fraction(1, 10**9))))[0] == math.inf
+
+
+def test_a_declared_budget_is_spent_to_its_end() -> None:
+    release = hs.ApproximateDP(0.1, 1e-5)
+    assert hs.account(release).epsilon(1e-5) == 0.1
+    assert hs.account(release).delta(0.1) == 1e-5
+    assert hs.calibrate_steps(lambda n: release * n, 1.0, 1e-5) == 1
+    assert hs.calibrate_steps(lambda n: release * n, 1.0, 1e-4) == 10
+    assert "(0.1, 1e-05)-differential privacy" in hs.account(release).report(delta=1e-5).statement()
+    # The rest of the composition has a delta of its own.
+    assert hs.account(hs.Gaussian(3.0) + release).epsilon(1e-5) == math.inf

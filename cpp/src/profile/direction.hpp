@@ -158,6 +158,9 @@ private:
     static constexpr double near_enough = 1e-2;
     // speed: what the rounding of losses leaves open next to one of them.
     static constexpr double rounding_of_loss = 1e-12;
+    // speed: how near to the sum of the largest losses, relatively, engines look in vain for more than these
+    // say, where that is as close as this.
+    static constexpr double next_to_end = 3e-10, near_end = 2e-2;
     // speed: what outcomes beside allocations may improve on, beside the accuracy, and the delta below which
     // the whole transform takes longer.
     static constexpr double fine = 1e-3, rare = 1e-9;
@@ -382,9 +385,11 @@ private:
             if (!summed_ || close(answer, near_enough) || answer.upper - answer.lower < rounding_of_loss)
                 return answer;
         }
-        if (!coupling_ && (max_loss_ - epsilon < smallest_loss || end_.rules(epsilon)))
-            return end_.delta(epsilon);
-        return {};
+        if (coupling_) return {};
+        if (max_loss_ - epsilon < smallest_loss || end_.rules(epsilon)) return end_.delta(epsilon);
+        if (!(max_loss_ - epsilon < next_to_end * max_loss_)) return {};
+        const Answer ending = end_.delta(epsilon);
+        return close(ending, near_end) ? std::optional(ending) : std::nullopt;
     }
 
     Answer delta_of_pairs(double epsilon) const {

@@ -110,7 +110,7 @@ class PrivacyProfile(Shown):
         self._answers: dict[tuple[str, float], Answer] = {}
         rest, self._rare = rare.divide(self._process)
         self._rest = self._other(rest) if self._rare else None
-        self._pure = rare.pure_epsilon(self._process, adjacency)
+        self._declared = rare.Declared.of(self._process, adjacency)
 
     def _other(self, process: Composable, **changed: Any) -> PrivacyProfile:
         """Another process, asked in the same way but for what has ``changed``."""
@@ -505,7 +505,7 @@ class PrivacyProfile(Shown):
             found = self._views.epsilon(delta)
         if found is None:
             found = Answer.of(self._profile.epsilon_bounds(delta))
-        return rare.at_most(found, self._pure)
+        return self._declared.epsilon_at(delta, found, self._epsilon)
 
     def _known(self, quantity: str, point: float) -> Answer | None:
         """The "epsilon" or "delta" at one point where it takes no engine to answer for this very composition."""
@@ -538,9 +538,9 @@ class PrivacyProfile(Shown):
             return known
         if self._views is not None and math.isfinite(epsilon):
             answer = self._views.delta(epsilon)
-            return replace(answer, upper=min(1.0, answer.upper))
+            return replace(answer, upper=min(self._declared.most(epsilon), answer.upper))
         answer = Answer.of(self._profile.delta_bounds(epsilon))
-        upper = min(1.0, answer.upper)
+        upper = min(self._declared.most(epsilon), answer.upper)
         if upper == 1.0 and FURTHEST < epsilon < math.inf:
             upper = self._delta(FURTHEST).upper  # delta falls
         return replace(answer, upper=upper)
@@ -548,7 +548,7 @@ class PrivacyProfile(Shown):
     def _known_delta(self, epsilon: float) -> Answer | None:
         if self._rest is not None:
             return self._delta_beside_rare(self._rest, epsilon)
-        return delta_limit(self._directions, epsilon, self._pure)
+        return delta_limit(self._directions, epsilon, self._declared)
 
     def _delta_beside_rare(self, rest: PrivacyProfile, epsilon: float) -> Answer:
         beside = rest._delta(epsilon)

@@ -12,8 +12,10 @@ follows delta <= delta_1 + mass at every epsilon. Leaving the steps out is post-
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from .. import _core
 from .._base.validation import double
@@ -26,6 +28,7 @@ MOST_MASS = 1e-48
 """*Proof*: together with a gap of 1e-6 at delta = 1e-40 wanted, so small that adding it to delta is exact enough."""
 
 _LOST_TO_UNDERFLOW = 1e-290  # *proof*: more than 2^53 losses below the normal doubles may be off by, each by some units of the smallest
+_FURTHER = 1.0 + 1e-11  # *speed*: more than engines round the mass of infinite losses by
 USES = 8  # *proof*: more are below every double
 _UP = 1.0 + 1e-12  # *proof*: more than the roundings of a sum of products
 
@@ -68,32 +71,51 @@ def epsilon_limit(directions: Directions, delta: float) -> Answer | None:
     return None
 
 
-def pure_epsilon(process: Process, adjacency: str) -> float:
-    """An epsilon at which delta is 0: the exact sum of what the steps have (basic composition), rounded up once; inf where one has none.
+class Declared(NamedTuple):
+    """Delta is at most ``delta`` at ``epsilon``, and above: what the steps' own guarantees add up to, exactly, and rounded up once; (inf, 1) where one has none."""
 
-    Noise of which that is `HUGE` counts as none.
-    """
-    total = Fraction(0)
-    for step, count in process:
-        epsilon = step.pure_epsilon(adjacency)
-        if epsilon is None:
-            return math.inf
-        total += count * epsilon
-    return double(total, math.inf) if total < HUGE else math.inf
+    epsilon: float
+    delta: float
+
+    @classmethod
+    def of(cls, process: Process, adjacency: str) -> Declared:
+        """Basic composition, of independent failures of which at least one occurs with 1 - prod (1 - delta_i) <= S_1 - S_2 + S_1^3 / 6 (Bonferroni).
+
+        Noise of which the sum of epsilons is `HUGE` counts as none.
+        """
+        epsilon = first = squares = Fraction(0)
+        for step, count in process:
+            known = step.guarantee(adjacency)
+            if known is None:
+                return cls(math.inf, 1.0)
+            epsilon += count * known.epsilon
+            first += count * known.delta
+            squares += count * known.delta**2
+        second = (first**2 - squares) / 2
+        return cls(
+            double(epsilon, math.inf) if epsilon < HUGE else math.inf,
+            min(1.0, double(min(first, first - second + first**3 / 6), math.inf)),
+        )
+
+    def most(self, epsilon: float) -> float:
+        """What delta is not above."""
+        return self.delta if epsilon >= self.epsilon else 1.0
+
+    def epsilon_at(self, delta: float, found: Answer, ask: Callable[[float], Answer]) -> Answer:
+        """``found``, no end of it above what is declared.
+
+        Engines that know infinite losses up to rounding say nothing next to the delta declared: a little further on, which is less, they do (``ask``).
+        """
+        if delta < self.delta or found.upper <= self.epsilon:
+            return found
+        lower = ask(min(1.0, delta * _FURTHER)).lower if self.delta > 0.0 == found.lower else found.lower
+        return replace(found, lower=min(lower, self.epsilon), upper=self.epsilon)
 
 
-def at_most(answer: Answer, largest: float) -> Answer:
-    """The same, with no end above ``largest``."""
-    if answer.upper <= largest:
-        return answer
-    return replace(answer, lower=min(answer.lower, largest), upper=largest)
-
-
-def delta_limit(directions: Directions, epsilon: float, pure: float) -> Answer | None:
-    """``pure``: at this epsilon, and above, delta is 0."""
+def delta_limit(directions: Directions, epsilon: float, declared: Declared) -> Answer | None:
     if epsilon == -math.inf:
         return Answer(1.0, 1.0)
-    if pure <= epsilon < math.inf:
+    if declared.delta == 0.0 and declared.epsilon <= epsilon < math.inf:
         return Answer(0.0, 0.0)
     if not directions:
         value = max(0.0, -math.expm1(min(0.0, epsilon)))

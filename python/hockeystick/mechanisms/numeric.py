@@ -13,7 +13,7 @@ from .._base.validation import NonNegative, ParameterError, integer, no_more
 from . import atoms
 from .atoms import IntegerNoise
 from .core_pairs import HUGE, bracket, discrete, gaussian, location_pair, revealing
-from .steps import Mechanism, shift_of
+from .steps import ExactGuarantee, Mechanism, shift_of
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Laplace(Mechanism):
     scale: Annotated[float, no_more]
     noise_convention = "Laplace scale in units of the sensitivity when one record is added or removed"
 
-    def pure_epsilon(self, adjacency: str) -> Fraction | None:
+    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
         """How far a record moves the sum, over the scale."""
-        return shift_of(adjacency) / Fraction(self.scale)
+        return ExactGuarantee(shift_of(adjacency) / Fraction(self.scale))
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """Laplace noise around shift against around 0."""
@@ -120,9 +120,9 @@ class DiscreteLaplace(_OnIntegers):
     sensitivity: _Sensitivity = 1
     noise_convention = "discrete Laplace scale and add/remove sensitivity in units of the query"
 
-    def pure_epsilon(self, adjacency: str) -> Fraction | None:
+    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
         """How far a record moves the query, over the scale."""
-        return shift_of(adjacency) * self.sensitivity / Fraction(self.scale)
+        return ExactGuarantee(shift_of(adjacency) * self.sensitivity / Fraction(self.scale))
 
     def noise(self) -> IntegerNoise:
         return IntegerNoise("laplace", self.scale)

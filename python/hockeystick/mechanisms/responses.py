@@ -16,7 +16,7 @@ from . import atoms
 from .atoms import Atoms
 from .core_pairs import NOTHING, Pairs, discrete
 from .curves import FURTHEST, Curve
-from .steps import Mechanism, Step
+from .steps import ExactGuarantee, Mechanism, Step
 
 _Epsilon: TypeAlias = Annotated[float, no_less]
 
@@ -45,9 +45,9 @@ class RandomizedResponse(Mechanism):
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 else None
 
-    def pure_epsilon(self, adjacency: str) -> Fraction | None:
+    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
         """Epsilon, whoever answers otherwise."""
-        return Fraction(self.epsilon)
+        return ExactGuarantee(Fraction(self.epsilon))
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """The response itself; of a group, what is left of its guarantee."""
@@ -84,9 +84,9 @@ class PureDP(_Declared):
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 else None
 
-    def pure_epsilon(self, adjacency: str) -> Fraction | None:
+    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
         """Epsilon, as declared."""
-        return Fraction(self.epsilon)
+        return ExactGuarantee(Fraction(self.epsilon))
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """Binary randomized response."""
@@ -108,6 +108,10 @@ class ApproximateDP(_Declared):
 
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 or self.delta > 0.0 else None
+
+    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
+        """Both, as declared."""
+        return ExactGuarantee(Fraction(self.epsilon), Fraction(self.delta))
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """The data themselves with probability delta, otherwise binary randomized response."""
@@ -154,9 +158,9 @@ class ExponentialMechanism(Mechanism):
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 else None
 
-    def pure_epsilon(self, adjacency: str) -> Fraction | None:
+    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
         """Epsilon, as declared."""
-        return Fraction(self.epsilon)
+        return ExactGuarantee(Fraction(self.epsilon))
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """The worst case of bounded range at every epsilon."""

@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     from .selection import Repetitions
 
 
+class ExactGuarantee(NamedTuple):
+    """(epsilon, delta)-DP, not rounded: these add up (basic composition)."""
+
+    epsilon: Fraction
+    delta: Fraction = Fraction(0)
+
+
 class Composable(Shown):
     """Anything that can be composed: ``a * steps``, ``steps * a``, ``a + b`` and ``sum([a, b])``.
 
@@ -195,8 +202,8 @@ class Step(Composable):
         """The dominating pairs of the step, which is `simplified`."""
         raise NotImplementedError
 
-    def pure_epsilon(self, adjacency: str) -> Fraction | None:
-        """The largest loss, if what says it is exact: sums of them are then rounded once, and a budget can be spent to its end."""
+    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
+        """The (epsilon, delta) that it was declared to have, or pure DP, exactly: sums are then rounded once, and a budget can be spent to its end."""
         return None
 
     def unsampled_mu(self, shift: float) -> float | None:
