@@ -92,7 +92,8 @@ std::span<const double> rows_of(const Array& array, py::ssize_t width, const cha
 }
 
 std::unique_ptr<hs::TiltedSampler> make_tilted(const hs::MatrixMechanism& mechanism, const Array& components,
-                                               std::uint64_t most_others, hs::Direction direction) {
+                                               std::uint64_t most_others, hs::Direction direction,
+                                               const hs::TiltedSampler* like) {
     // (weight, order, theta, shift)
     const auto entries = rows_of(components, 4, "components must be rows of four numbers");
     std::vector<hs::Component> parts;
@@ -100,7 +101,7 @@ std::unique_ptr<hs::TiltedSampler> make_tilted(const hs::MatrixMechanism& mechan
         parts.push_back({entries[k], static_cast<int>(entries[k + 1]), {entries[k + 2], entries[k + 3]}});
     }
     const py::gil_scoped_release release;
-    return std::make_unique<hs::TiltedSampler>(mechanism, std::move(parts), most_others, direction);
+    return std::make_unique<hs::TiltedSampler>(mechanism, std::move(parts), most_others, direction, like);
 }
 
 py::array_t<double> samples(const hs::BlockSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
@@ -166,7 +167,8 @@ void register_plain(Module& m) {
 void register_importance(Module& m) {
     Class<hs::TiltedSampler, hs::BlockSampler>(m, "TiltedSampler")
         .def(py::init(&make_tilted), py::arg("mechanism"), py::arg("components"),
-             py::arg("most_others") = std::uint64_t{1} << 62, py::arg("direction") = "remove")
+             py::arg("most_others") = std::uint64_t{1} << 62, py::arg("direction") = "remove",
+             py::arg("like") = static_cast<hs::TiltedSampler*>(nullptr))
         .def("log_normaliser", &hs::TiltedSampler::log_normaliser)
         .def("log_bound", &hs::TiltedSampler::log_bound)
         .def("values", &values<hs::TiltedSampler, double>);

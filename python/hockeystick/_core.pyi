@@ -305,6 +305,7 @@ class TiltedSampler(BlockSampler):
         components: ArrayLike,
         most_others: int = ...,
         direction: str = ...,
+        like: TiltedSampler | None = None,
     ) -> None: ...
     def log_normaliser(self, component: int) -> float:
         """ln M_a, or for T ln sum_x p_x theta^|x|."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -360,6 +361,31 @@ def test_tallies_are_of_one_mechanism_and_all_known_cases_count() -> None:
     case = DirectionEstimate("add", 0.0, 0.0, 0.75, 0, case=1)
     facts = {name: content[name] for name in ("adjacency", "epsilon", "seed")}
     assert json.loads(certificate(facts, [*found.directions, case]))["delta"] == 0.75
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 10.0, 20.0])
+@pytest.mark.parametrize(("steps", "apart", "probability"), [(4, 2, 0.1), (6, 3, 0.02), (3, 3, 0.6)])
+def test_no_value_of_users_with_many_examples_is_above_their_bound(
+    steps: int, apart: int, probability: float, epsilon: float
+) -> None:
+    """What bounds the density from below may fall below the chance that nobody takes part, which none of it does."""
+    users = hs.BMinSep(steps, apart, probability, False, examples_per_user=33)
+    mechanism = hs.BandMF(hs.BandedToeplitz.square_root(steps, 2), users, 1.0)
+    found = hs.estimate_delta(mechanism, epsilon, 1000, seed=1)
+    (add,) = (each for each in found.directions if each.direction == "add")
+    none = mechanism.no_participation_log_probability
+    assert add.upper <= max(0.0, -math.expm1(epsilon + none)) * (1 + 1e-6) + 1e-15
+    assert verify(found.certificate()).accepted
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "remove"])
+def test_that_delta_is_at_most_one_needs_no_evidence(adjacency: str) -> None:
+    mechanism = hs.BandMF(hs.Identity(20), hs.Poisson(20, 0.01), 1e-2)
+    found = hs.estimate_delta(mechanism, 1.0, 1000, seed=1, method="tilted", adjacency=adjacency)
+    assert found.upper == 1.0
+    text = found.certificate()
+    assert verify(text).accepted
+    assert not verify(changed(text, "directions", 0, "delta", to=0.999)).accepted
 
 
 def test_what_cannot_be_certified_is_refused() -> None:

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <algorithm>
-#include <utility>
+#include <vector>
 
+#include "hockeystick/parallel.hpp"
 #include "montecarlo/law_tables.hpp"
 
 namespace hockeystick {
@@ -16,23 +17,28 @@ public:
         : steps_(mechanism.steps()), bins_(separation(mechanism.scheme)), used_(std::min(bins_, steps_)) {
         const auto& [strategy, scheme, noise_multiplier] = mechanism;
         const std::size_t bands = strategy.bands();
+        const InnerProducts inner(strategy);
+        std::vector<double> product(used_);
+        std::vector<bool> meets(used_);
         for (std::size_t j = 0; j < used_; ++j) {
-            std::vector<std::pair<std::size_t, double>> products;
+            interruption_point();
+            std::fill(product.begin(), product.end(), 0.0);
+            std::fill(meets.begin(), meets.end(), false);
             for (std::size_t i = j; i < steps_; i += bins_) {
-                const std::size_t end = std::min(steps_, i + bands);
-                for (std::size_t k = i + 1 > bands ? i + 1 - bands : 0; k < end; ++k) {
-                    products.emplace_back(k % bins_, strategy.inner_product(i, k));
+                const std::size_t first = i + 1 > bands ? i + 1 - bands : 0,
+                                  end = std::min(steps_, i + bands);
+                for (std::size_t k = first, place = k % bins_; k < end; ++k) {
+                    product[place] += inner(i, k);
+                    meets[place] = true;
+                    if (++place == bins_) place = 0;
                 }
             }
-            std::stable_sort(products.begin(), products.end(),
-                             [](const auto& a, const auto& b) { return a.first < b.first; });
             Row row;
-            for (std::size_t a = 0; a < products.size();) {
-                const std::size_t place = products[a].first;
-                double product = 0;
-                for (; a < products.size() && products[a].first == place; ++a) product += products[a].second;
+            for (std::size_t place = 0; place < used_; ++place) {
+                if (!meets[place]) continue;
                 row.places.push_back(place);
-                row.weights.push_back(Extended::exponential(product / noise_multiplier / noise_multiplier));
+                row.weights.push_back(
+                    Extended::exponential(product[place] / noise_multiplier / noise_multiplier));
             }
             Extended sum(static_cast<double>(bins_ - row.places.size()));
             for (const Extended& weight : row.weights) sum = sum + weight;

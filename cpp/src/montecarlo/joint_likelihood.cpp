@@ -9,6 +9,8 @@
 #include "montecarlo/half_space.hpp"
 #include "montecarlo/joint_states.hpp"
 #include "montecarlo/mixture_forms.hpp"
+#include "montecarlo/proposal.hpp"
+#include "numerics/constants.hpp"
 #include "numerics/require.hpp"
 
 namespace hockeystick {
@@ -199,8 +201,9 @@ private:
 // the terms 2 <C x^a, C x^b>. Given the output, and without these terms, the x^a are independent: by Jensen's
 // inequality
 //     P/Q >= (P_1/Q)^k e^{-k (k-1)/2 |C m|^2/sigma^2},     m = E[x | output] of one example.
+// Nor is it less than the probability that nobody takes part.
 struct SharedParameters {
-    // The logarithm of the right-hand side.
+    // The logarithm of the larger one.
     double log_ratio(std::span<const double> products) const {
         const Posterior one = posterior(scheme.base, products, half_norms);
         std::vector<double> sums(products.size(), 0.0);
@@ -212,12 +215,13 @@ struct SharedParameters {
         double square = 0;
         for (const double sum : sums) square += sum / sigma * (sum / sigma);
         const auto k = static_cast<double>(scheme.examples);
-        return k * (one.log_ratio - (k - 1) / 2 * square);
+        return k * std::max(one.log_ratio - (k - 1) / 2 * square, log_none);
     }
 
     MatrixMechanism mechanism;
     IndependentBMinSep scheme;
     std::vector<double> half_norms;
+    double log_none;  // ln of the probability that one example never takes part
 };
 
 class SharedState final : public Mixture::Evaluation {
@@ -257,7 +261,12 @@ Mixture::Form joint_form(const MatrixMechanism& mechanism, const IndependentBMin
     }
     if (lower) {
         constexpr double families = 256;  // speed: about what a posterior takes
-        return form_of<SharedState>(SharedParameters{mechanism, scheme, std::move(half_norms)}, families);
+        // Products of so many factors, rounded down (proof).
+        const double rounding = 8 * u * static_cast<double>(mechanism.steps() + scheme.base.separation),
+                     log_none =
+                         tilted_law(scheme.base, mechanism.steps(), {0, 0})->log_normaliser() - rounding;
+        return form_of<SharedState>(SharedParameters{mechanism, scheme, std::move(half_norms), log_none},
+                                    families);
     }
     Powers powers;
     double families = 0;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "hockeystick/strategy.hpp"
 #include "montecarlo/participation_chain.hpp"
 #include "montecarlo/proposal.hpp"
 
@@ -50,6 +51,36 @@ private:
     Strategy strategy_;
     double scale_;
     std::vector<std::pair<double, std::vector<Extended>>> known_;
+};
+
+// <c_i, c_k> of any two columns, as Strategy::inner_product adds them up. Those of a Toeplitz matrix are
+// kept: they depend on the distance, and on how many rows are left.
+class InnerProducts {
+public:
+    explicit InnerProducts(const Strategy& strategy) : strategy_(strategy) {
+        if (!strategy.is_toeplitz()) return;
+        const auto c = strategy.column(0);
+        for (std::size_t d = 0; d < c.size(); ++d) {
+            first_.push_back(sums_.size());
+            double sum = 0;
+            for (std::size_t k = d; k < c.size(); ++k) sums_.push_back(sum += c[k] * c[k - d]);
+        }
+    }
+    // Numbers kept, or terms added up for each product.
+    static double cost(const Strategy& strategy) {
+        const auto bands = static_cast<double>(strategy.bands());
+        return strategy.is_toeplitz() ? 0.5 * bands * bands : bands;
+    }
+    double operator()(std::size_t i, std::size_t k) const {
+        if (!strategy_.is_toeplitz()) return strategy_.inner_product(i, k);
+        const std::size_t d = i < k ? k - i : i - k, later = std::max(i, k), bands = first_.size();
+        return d < bands ? sums_[first_[d] + std::min(bands - d, strategy_.steps() - later) - 1] : 0;
+    }
+
+private:
+    Strategy strategy_;
+    std::vector<std::size_t> first_;
+    std::vector<double> sums_;
 };
 
 // The place of a uniform number among weights: the first whose cumulative sum reaches it.

@@ -5,24 +5,34 @@
 #include "montecarlo/independent_law.hpp"
 #include "montecarlo/pair_law.hpp"
 #include "montecarlo/triple_law.hpp"
+#include "numerics/constants.hpp"
 #include "numerics/require.hpp"
 
 namespace hockeystick {
 namespace {
+
+// Speed: how many numbers of examples a user may have, pairs of which are drawn from one by one, and how many
+// entries' worth of time an entry of pairs of numbers takes.
+constexpr double most_choices = 64, time_of_pairs = 0.5;
 
 double pair_entries(const MatrixMechanism& mechanism) {
     const auto& [strategy, scheme, noise_multiplier] = mechanism;
     const auto n = static_cast<double>(strategy.steps());
     const double apart = std::min(static_cast<double>(separation(scheme)), n);
     if (std::holds_alternative<BallsInBins>(scheme)) {
-        return std::min(apart * apart, n * 2 * static_cast<double>(strategy.bands()));
+        const double products = n * 2 * static_cast<double>(strategy.bands()),
+                     each = InnerProducts::cost(strategy);
+        // Those of a Toeplitz matrix are looked up, many in the time of an entry.
+        const double time = strategy.is_toeplitz() ? std::max(products / 8, each) : products * each / 16;
+        return std::max(time, std::min(apart * apart, products));
     }
     const auto* multi = std::get_if<MultiAttribution>(&scheme);
     // Truncated: the envelope has three.
     const double choices = multi ? static_cast<double>(multi->examples)
                            : std::holds_alternative<TruncatedBMinSep>(scheme) ? 3
                                                                               : 2;
-    return choices * 2 * n * apart;
+    if (choices > most_choices) return infinity;
+    return std::max(choices * 2, multi ? time_of_pairs * choices * choices : 0.0) * n * apart;
 }
 
 }  // namespace

@@ -89,27 +89,29 @@ double tilted_value(double epsilon, double loss, double log_ratio, double log_sc
 }
 
 TiltedSampler::TiltedSampler(MatrixMechanism mechanism, std::vector<Component> components,
-                             std::uint64_t most_others, Direction direction)
+                             std::uint64_t most_others, Direction direction, const TiltedSampler* like)
     : BlockSampler(std::move(mechanism), direction), components_(std::move(components)) {
     require(!components_.empty(), "a proposal needs at least one component");
+    require(like == nullptr || (like->direction_ == direction_ && like->steps() == steps() &&
+                                like->mechanism_.noise_multiplier == mechanism_.noise_multiplier &&
+                                (!like->truncation_ || like->truncation_->most_others == most_others)),
+            "the sampler whose tables are to be used is one of something else");
+    if (like != nullptr) tables_ = like->tables_;
     check_scheme();
     check_components();
     const Numerator numerator = direction_ == Direction::add ? Numerator::absent : Numerator::present;
     mixtures_.emplace_back(mechanism_, numerator);
     const auto* truncated = std::get_if<TruncatedBMinSep>(&mechanism_.scheme);
     if (truncated != nullptr) {
-        truncation_ = std::make_shared<Truncation>(mechanism_, most_others, direction_);
+        truncation_ = like != nullptr
+                          ? like->truncation_
+                          : std::make_shared<const Truncation>(mechanism_, most_others, direction_);
         log_none_ = truncation_->log_none;
     } else if (direction_ == Direction::replace_one) {
         mirror_ = std::make_shared<Mixture>(mechanism_, numerator, false, mirrored);
         log_none_ = tilted_law(mechanism_.scheme, steps(), {0, 0})->log_normaliser();
     }
     const Scheme drawn = truncated == nullptr ? mechanism_.scheme : Scheme(truncated->base);
-    const auto order_law = [&](int order) {
-        if (truncated == nullptr) return moment_law(mechanism_, order);
-        require(order == 2, "the truncated scheme has a table of order 2 only");
-        return envelope_law(mechanism_, truncation_->weights);
-    };
     for (const Component& c : components_) {
         laws_.push_back(c.order == 0 ? tilted_law(drawn, steps(), c.tilt) : order_law(c.order));
         log_normalisers_.push_back(laws_.back()->log_normaliser());
@@ -120,6 +122,17 @@ TiltedSampler::TiltedSampler(MatrixMechanism mechanism, std::vector<Component> c
     const double recursions =
         static_cast<double>(1 + tilted) / 3 + (truncation_ ? 5 : 0) + (mirror_ ? 0.33 : 0);  // speed
     set_size(2 + components_.size(), 1 + recursions);
+}
+
+std::shared_ptr<const MeanLaw> TiltedSampler::order_law(int order) {
+    // Speed: of higher orders there may be many, and their tables are soon made.
+    constexpr int most_kept = 3;
+    if (const auto found = tables_.find(order); found != tables_.end()) return found->second;
+    require(!truncation_ || order == 2, "the truncated scheme has a table of order 2 only");
+    std::shared_ptr<const MeanLaw> law =
+        truncation_ ? envelope_law(mechanism_, truncation_->weights) : moment_law(mechanism_, order);
+    if (order <= most_kept) tables_.emplace(order, law);
+    return law;
 }
 
 void TiltedSampler::add_tilted_mixtures(Numerator numerator) {

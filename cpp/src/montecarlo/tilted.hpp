@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -41,10 +42,11 @@ class TiltedSampler final : public BlockSampler {
 public:
     // Throws std::invalid_argument for parameters out of range, for schemes without an exact density or
     // table, and unless the weights are >= 0 and add up to 1 (they are scaled to do so exactly) and S_a or P
-    // has a positive one.
+    // has a positive one. Tables are those of `like`, a sampler of the same mechanism with other components,
+    // as far as it has them: they may take longer than the samples of a pilot.
     TiltedSampler(MatrixMechanism mechanism, std::vector<Component> components,
-                  std::uint64_t most_others = std::uint64_t{1} << 62,
-                  Direction direction = Direction::remove);
+                  std::uint64_t most_others = std::uint64_t{1} << 62, Direction direction = Direction::remove,
+                  const TiltedSampler* like = nullptr);
 
     // ln M_a of component k (where Q is a mixture, >= q_0 R: of M_a/q_0^{a-1}, with which P/R <= that / pi
     // times e^{-(a-1) L}), or for T its ln sum_x p_x theta^|x|. Throws std::out_of_range.
@@ -60,6 +62,7 @@ private:
     struct Truncation;
     class Group;
 
+    std::shared_ptr<const MeanLaw> order_law(int order);
     void check_scheme() const;
     void check_components();
     void add_tilted_mixtures(Numerator numerator);
@@ -68,7 +71,8 @@ private:
                       Draws* record) const override;
 
     std::vector<Component> components_;
-    std::vector<std::unique_ptr<MeanLaw>> laws_;  // nullptr for weight 0 where no normaliser is needed
+    std::vector<std::shared_ptr<const MeanLaw>> laws_;
+    std::map<int, std::shared_ptr<const MeanLaw>> tables_;  // by order, also those that `like` had
     std::vector<double> log_normalisers_;
     std::vector<Mixture> mixtures_;   // of P, then of the T other than P, those of a shift together
     std::size_t densities_ = 1;       // rows of all of them

@@ -6,6 +6,7 @@ matrix, x the participations of one example under the sampling scheme: P; Q is t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
@@ -207,7 +208,8 @@ class BandMF(Composable):
         found = known.get(components)  # at once: another thread may clear them
         if found is not None:
             return found
-        sampler = self._sampler(_core.TiltedSampler, np.array(components), *counts)
+        kind = functools.partial(_core.TiltedSampler, like=next(iter([*known.values()]), None))
+        sampler = self._sampler(kind, np.array(components), *counts)
         if cached:
             # The tables are large, and the last one is what is asked for again.
             known.clear()

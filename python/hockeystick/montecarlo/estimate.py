@@ -52,7 +52,7 @@ class DirectionEstimate:
     case: int = 0
     method: str = "plain"
     evidence: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-    """What a certificate says of it; None where nothing was drawn."""
+    """What a certificate says of it; None where nothing was drawn, or what was says no more than is known without."""
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,9 @@ def _estimate(plan: Direction, asked: _Asked, options: RunOptions, before: int) 
     samples, method, share = asked.samples, asked.method, asked.share
     if plan.bound == 0.0:
         return DirectionEstimate(plan.direction, 0.0, 0.0, 0.0, 0, plan.case)
-    tilt = plan.can_tilt and (method == "tilted" or options.adjacency == plan.direction)
-    if method != "plain" and not tilt and plan.known < min(1.0, math.log(1.0 / (1.0 - share)) / samples):
+    # To ask whether it can be tilted takes tables.
+    tilt = method == "tilted" or (method == "auto" and options.adjacency == plan.direction)
+    if method != "plain" and not (tilt and plan.can_tilt) and plan.known < min(1.0, math.log(1.0 / (1.0 - share)) / samples):
         # Less than as many plain samples could show.
         return DirectionEstimate(plan.direction, 0.0, 0.0, plan.known, 0, plan.case)
     source: Samples[Any] = plan
@@ -212,7 +213,8 @@ def _estimate(plan: Direction, asked: _Asked, options: RunOptions, before: int) 
     tally = source.tally(asked.seed, 0, blocks, run)
     middle, (lower, upper) = source.interval(tally, share)
     drawn = {"failure_probability": 0.5 * (1.0 - share), "blocks": blocks, "key": dict(tally.key)}
-    evidence = {**source.evidence(tally, share), **drawn}
+    shows_more = upper < plan.bound or plan.bound == 1.0
+    evidence = {**source.evidence(tally, share), **drawn} if shows_more else None
     if method != "plain":
         upper = min(upper, plan.known)
         middle, lower = min(middle, upper), min(lower, upper)

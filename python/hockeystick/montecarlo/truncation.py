@@ -35,6 +35,8 @@ _MOST_CUTS = 4
 """Numbers of truncated rounds that are bounded one by one (*speed*)."""
 _MILLION = 2e-5
 """ln(1/q) over a million samples (*speed*)."""
+_MOST_APART, _MOST_ENTRIES = 512, 2**21
+"""Steps between two participations, and these times all steps, with which the moments of truncated rounds are looked at (*speed*)."""
 _MOST_MET = (2, 4, 8, 16, 64, 256)
 """Numbers of truncated rounds that Theorem 7 is tried with; any is sound (*speed*)."""
 
@@ -81,7 +83,7 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
         # ever takes part needs no table.
         peak = (2.0 * float(np.max(mechanism.strategy.column_norms())) / mechanism.noise_multiplier) ** 2
         kept = scheme.max_batch_size / (scheme.max_batch_size + 1)
-        few = rho > 1e-300 and cut_probability(scheme, _MOST_CUTS + 1) < remove
+        few = rho > 1e-300 and cut_probability(scheme, _MOST_CUTS + 1) < remove and _is_small(scheme)
         least = max(min(moments.values()), 2.0 * math.log(rho * kept) + peak) if few else math.inf
         if few and least - epsilon - math.log(4.0) < math.log(0.5 * rho):
             remove = min(remove, _by_moments(mechanism, epsilon, moments))
@@ -94,6 +96,12 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
     limit = 1.0 / ROUND_UP
     values = (remove, min(add, known), known, above)
     return Reduction(base, max(0.0, 1.0 - cut), *(min(limit, value) * ROUND_UP for value in values))
+
+
+def _is_small(scheme: TruncatedBMinSep) -> bool:
+    """Whether the table of `_by_moments` takes seconds and some 60 MB; without it there is more added to delta, which is as true."""
+    apart = min(scheme.min_sep, scheme.steps)
+    return apart <= _MOST_APART and scheme.steps * apart <= _MOST_ENTRIES
 
 
 def _spread(base: BandMF) -> float:
