@@ -141,6 +141,18 @@ def test_the_sampler_stays_as_it_was_made(name: str, value: Any) -> None:
     assert len(parts[0].accountant) == 20
 
 
+def test_passes_do_not_go_on_beside_each_other() -> None:
+    """zip(loader, loader) makes one step of two batches."""
+    loader = private()[-1]
+    first, second = iter(loader), iter(loader)
+    next(first), next(second)
+    with pytest.raises(hs.ParameterError, match="an earlier pass goes on"):
+        next(first)
+    # A pass that was left, and another one, are no harm.
+    for _ in range(2):
+        next(iter(loader))
+
+
 def test_steps_of_the_optimizer_that_was_passed_in_are_warned_of() -> None:
     parts = private()
     with pytest.warns(BatchWarning, match="20 batches were drawn"):

@@ -6,6 +6,7 @@ place of Flower's own ``RdpAccountant``. The unit of privacy is one client.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,8 @@ def check_arrays(arrays: Any, noise: float | None = None) -> None:
 
     Flower scales arrays in place, which leaves a single number, of shape (), as it is: a client moves it by whatever it likes, and with
     `LocalDpMod` it gets no noise. BatchNorm has one, ``num_batches_tracked``. In 16 bits what was clipped is rounded. ``noise``: its
-    standard deviation in the average, noise multiplier times clipping norm over the number of clients; no number may be so large that noise
-    is rounded to a few values. Ask this once, of the weights that training begins with.
+    standard deviation in the average, noise multiplier times clipping norm over the number of clients; numbers may not be so large, or so
+    many, that what rounding may move all of them by (the root of the sum of the squares of their steps) is more than 1/64 of it. Ask this once, of the weights that training begins with.
 
     >>> check_arrays([np.zeros((3, 4)), np.zeros(4)])
     >>> check_arrays({"scale": np.array(1.0)})
@@ -59,6 +60,7 @@ def check_arrays(arrays: Any, noise: float | None = None) -> None:
     hockeystick._base.validation.ParameterError: arrays['scale']: has shape (), must have a dimension; Flower neither clips nor noises a single number: reshape it to (1,), or do not aggregate it
     """
     noise = None if noise is None else real("noise", noise, 0.0, open_low=True)
+    steps = 0.0
     for name, array in arrays.items() if hasattr(arrays, "items") else enumerate(arrays):
         values = np.asarray(array.numpy() if hasattr(array, "numpy") else array)
         if values.ndim == 0:
@@ -73,10 +75,12 @@ def check_arrays(arrays: Any, noise: float | None = None) -> None:
         if noise is None:
             continue
         largest = np.max(np.abs(values), initial=0.0)
-        if not float(np.spacing(largest)) * _LEAST_STEPS <= noise:
+        steps = math.hypot(steps, math.sqrt(values.size) * float(np.spacing(largest)))
+        if not steps * _LEAST_STEPS <= noise:
             raise ParameterError(
-                f"noise = {noise!r}: must be at least {_LEAST_STEPS} steps of {values.dtype} at {largest:.6g}, the largest number of "
-                f"arrays[{name!r}]; what is released would be rounded by about as much as it is noised: scale it, or do not aggregate it"
+                f"noise = {noise!r}: must be at least {_LEAST_STEPS * steps:.3g}, {_LEAST_STEPS} times what {values.dtype} may round all numbers by up to "
+                f"arrays[{name!r}], of which the largest is {largest:.6g}; what is released would be rounded by about as much as it is noised, and a "
+                "client moves it by more than its clipping norm: scale the arrays, or do not aggregate them"
             )
 
 

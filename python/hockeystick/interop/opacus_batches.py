@@ -15,7 +15,15 @@ from typing import Any
 from .._base.lazy import needing
 from .._base.validation import ParameterError, plain
 from .opacus_layers import Buffers, check_layers, watch_layers
-from .opacus_steps import ADVICE, check_norm, check_seen, check_types, clipped_to, row_counts
+from .opacus_steps import (
+    ADVICE,
+    check_norm,
+    check_seen,
+    check_types,
+    clipped_to,
+    norms_in_blocks,
+    row_counts,
+)
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
@@ -158,11 +166,13 @@ class Watch:
         self._buffers = Buffers(self._trained)
         watch_layers(self._trained, module)
         self._waiting, self._ended, self._announced, self._warned = 0, False, False, False
+        self._pass = 0
         # Records of the batches that wait; of the oldest one's parts so far, rows of gradients and the largest norm.
         self._sizes, self._rows, self._clipped = deque[int](), 0, 0.0
         sampler = loader.batch_sampler
         self._kind: type[Any] = type(sampler)
         self._facts = dict(vars(sampler))
+        norms_in_blocks(optimizer)
         self._signal, self._pre_step = optimizer.signal_skip_step, optimizer.pre_step
         # A DataLoader does not let its sampler be replaced; a class of its own makes this one count.
         members: dict[str, Any] = {
@@ -188,6 +198,7 @@ class Watch:
         # Parts that workers fetched ahead of the end of the last pass are not going to come.
         self._optimizer._step_skip_queue.clear()
         self._waiting, self._ended = 0, False
+        self._pass = this = self._pass + 1
         self._buffers.look()
         self._sizes.clear()
         self._rows, self._clipped = 0, 0.0
@@ -196,6 +207,11 @@ class Watch:
         for batch in self._kind.__iter__(sampler):
             check_uniforms()
             self._check_facts(sampler)
+            if self._pass != this:
+                raise ParameterError(
+                    "data_loader: an earlier pass goes on after a later one has begun, as in zip(loader, loader); two batches would be "
+                    "counted as one step: make one pass after another"
+                )
             drawn, self._waiting, self._announced = drawn + 1, self._waiting + 1, False
             self._sizes.append(len(batch))
             training = training and torch.is_grad_enabled() and getattr(self._trained, "training", True)

@@ -16,7 +16,7 @@ def from_pld(pld: Any) -> PrivacyLoss:
     """The step whose privacy losses are those of a ``PrivacyLossDistribution``, both directions as they are there.
 
     A pessimistic one, as dp_accounting makes them by default, is an upper bound of the mechanism's losses: upper bounds are then
-    valid for the mechanism, lower bounds for the distribution only. An optimistic one bounds nothing and is refused, as is one with
+    valid for the mechanism, but for what dp_accounting rounded (1e-11 of delta was seen), lower bounds for the distribution only. An optimistic one bounds nothing and is refused, as is one with
     negative probabilities, which FFTs leave in composed distributions: load the one of a single step, and compose it here.
     What makes its probabilities more than 1, or the other distribution's (truncation at the smallest losses does both), is taken from
     the smallest losses, by leaving P-mass out or by raising these losses. Raises ParameterError.

@@ -199,7 +199,11 @@ def _estimate(plan: Direction, asked: _Asked, options: RunOptions, before: int) 
         return DirectionEstimate(plan.direction, 0.0, 0.0, 0.0, 0, plan.case)
     # To ask whether it can be tilted takes tables.
     tilt = method == "tilted" or (method == "auto" and options.adjacency == plan.direction)
-    if method != "plain" and not (tilt and plan.can_tilt) and plan.known < min(1.0, math.log(1.0 / (1.0 - share)) / samples):
+    if (
+        method != "plain"
+        and not (tilt and plan.can_tilt)
+        and plan.known < min(1.0, math.log(1.0 / (1.0 - share)) / samples)
+    ):
         # Less than as many plain samples could show.
         return DirectionEstimate(plan.direction, 0.0, 0.0, plan.known, 0, plan.case)
     source: Samples[Any] = plan
