@@ -1,5 +1,6 @@
 """Pure DP adds up exactly: a budget can be spent to its end, and not beyond."""
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -130,6 +131,34 @@ def test_declared_guarantees_hold_at_their_own_delta(
         assert upper <= total * (1 + 4e-16)
     # Where less is allowed than what is revealed, nothing finite will do.
     assert profile.epsilon_bounds(float(failing * (1 - Fraction(1, 10**9))))[0] == math.inf
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        hs.Laplace(1e-310),
+        hs.PureDP(8e307) * 1,
+        hs.PureDP(1e300) * 3,
+        hs.ApproximateDP(8e307, 1e-3),
+        hs.ApproximateDP(1.0, 1.0) * 5,
+        hs.ApproximateDP(1.0, 5e-324),
+        hs.ApproximateDP(1e-320, 5e-324) * 10**6,
+        hs.ApproximateDP(0.1, 1e-6) * 10**6,
+        hs.ApproximateDP(0.5, 1e-310) + hs.PureDP(1e-310),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("adjacency", ["add_or_remove", "replace_one"])
+def test_declared_guarantees_at_the_ends_of_their_ranges(process: Any, adjacency: str) -> None:
+    profile = hs.account(process, adjacency)
+    deltas = [profile.delta_bounds(epsilon) for epsilon in (0.0, 1e-310, 0.1, 1.0, 1e307, math.inf)]
+    epsilons = [
+        profile.epsilon_bounds(delta) for delta in (0.0, 5e-324, 1e-310, 1e-6, 0.5, 1.0 - 2**-53, 1.0)
+    ]
+    for bounds in (deltas, epsilons):
+        assert all(lower <= upper for lower, upper in bounds)
+        # Both fall.
+        assert all(after.lower <= before.upper for before, after in itertools.pairwise(bounds))
 
 
 def test_a_declared_budget_is_spent_to_its_end() -> None:

@@ -177,13 +177,17 @@ double LossLaw::drop_rare(double mass) {
     return sum;
 }
 
+// proof: no mass that is not 0 is less as a double.
+constexpr double least_double = 5e-324;
+
 // Atoms are dropped from the end, which the first one that is not to be, or would be too much, is.
 template <class Drop>
 double LossLaw::drop_last(double mass, Drop drop) {
     double sum = 0;
     for (; !atoms.empty() && drop(atoms.back()); atoms.pop_back()) {
         const LossAtom& atom = atoms.back();
-        const double p = std::exp(atom.log_p), q = std::exp(atom.log_p - atom.loss);
+        // What underflows is less than the least double, which counts (proof).
+        const double p = std::max(std::exp(atom.log_p), least_double), q = std::exp(atom.log_p - atom.loss);
         if (!(sum + p <= mass)) break;
         sum += p;
         missing_p += p;

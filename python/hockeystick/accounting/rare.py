@@ -99,7 +99,7 @@ class Declared(NamedTuple):
 
     def most(self, epsilon: float) -> float:
         """What delta is not above."""
-        return self.delta if epsilon >= self.epsilon else 1.0
+        return self.delta if self.epsilon <= epsilon and self.epsilon < math.inf else 1.0
 
     def epsilon_at(self, delta: float, found: Answer, ask: Callable[[float], Answer]) -> Answer:
         """``found``, no end of it above what is declared.
@@ -108,7 +108,10 @@ class Declared(NamedTuple):
         """
         if delta < self.delta or found.upper <= self.epsilon:
             return found
-        lower = ask(min(1.0, delta * _FURTHER)).lower if self.delta > 0.0 == found.lower else found.lower
+        lower, further = found.lower, min(1.0, self.delta * _FURTHER)
+        # Once: there they are asked for themselves.
+        if lower == 0.0 and delta < further:
+            lower = ask(further).lower
         return replace(found, lower=min(lower, self.epsilon), upper=self.epsilon)
 
 
