@@ -23,6 +23,7 @@ struct MatrixMechanism {
     double noise_multiplier;
 
     std::size_t steps() const noexcept { return strategy.steps(); }
+    bool operator==(const MatrixMechanism&) const = default;
 };
 
 // Samples computed side by side; one row of data holds one iteration of all of them.

@@ -17,11 +17,13 @@ struct BMinSep {
     std::size_t separation;
     double probability;
     bool warm_start;
+    bool operator==(const BMinSep&) const = default;
 };
 
 // One of `bins` places, uniformly, once and for all: iterations j, j + bins, j + 2 bins, ...
 struct BallsInBins {
     std::size_t bins;
+    bool operator==(const BallsInBins&) const = default;
 };
 
 // A user with `examples` examples, each sampled in every iteration with this probability; a sample bars all
@@ -33,12 +35,14 @@ struct MultiAttribution {
     double probability;
     std::size_t examples;
     bool exact;
+    bool operator==(const MultiAttribution&) const = default;
 };
 
 // A user with `examples` examples, each with a chain of its own: nobody bars anybody else.
 struct IndependentBMinSep {
     BMinSep base;
     std::size_t examples;
+    bool operator==(const IndependentBMinSep&) const = default;
 };
 
 // b-min-sep sampling of dataset_size examples; a batch larger than max_batch is cut down to max_batch by a
@@ -46,6 +50,7 @@ struct IndependentBMinSep {
 struct TruncatedBMinSep {
     BMinSep base;
     std::uint64_t dataset_size, max_batch;
+    bool operator==(const TruncatedBMinSep&) const = default;
 };
 
 using Scheme = std::variant<BMinSep, BallsInBins, MultiAttribution, TruncatedBMinSep, IndependentBMinSep>;

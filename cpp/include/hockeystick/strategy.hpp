@@ -21,6 +21,7 @@ public:
     std::size_t steps() const noexcept { return steps_; }
     std::size_t bands() const noexcept { return bands_; }
     bool is_toeplitz() const noexcept { return toeplitz_; }
+    bool operator==(const Strategy&) const = default;
 
     // C / divisor.
     Strategy over(double divisor) const;

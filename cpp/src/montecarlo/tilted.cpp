@@ -92,8 +92,7 @@ TiltedSampler::TiltedSampler(MatrixMechanism mechanism, std::vector<Component> c
                              std::uint64_t most_others, Direction direction, const TiltedSampler* like)
     : BlockSampler(std::move(mechanism), direction), components_(std::move(components)) {
     require(!components_.empty(), "a proposal needs at least one component");
-    require(like == nullptr || (like->direction_ == direction_ && like->steps() == steps() &&
-                                like->mechanism_.noise_multiplier == mechanism_.noise_multiplier &&
+    require(like == nullptr || (like->direction_ == direction_ && like->mechanism_ == mechanism_ &&
                                 (!like->truncation_ || like->truncation_->most_others == most_others)),
             "the sampler whose tables are to be used is one of something else");
     if (like != nullptr) tables_ = like->tables_;
