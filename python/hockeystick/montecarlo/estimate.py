@@ -192,19 +192,21 @@ class _Asked:
     share: float
 
 
+def _is_known(plan: Direction, asked: _Asked, options: RunOptions) -> bool:
+    """Whether delta is less than as many plain samples could show; of "plain" ones nothing else is asked, as that takes tables."""
+    if asked.method == "plain":
+        return False
+    if plan.can_tilt and (asked.method == "tilted" or options.adjacency == plan.direction):
+        return False
+    return plan.known < min(1.0, math.log(1.0 / (1.0 - asked.share)) / asked.samples)
+
+
 def _estimate(plan: Direction, asked: _Asked, options: RunOptions, before: int) -> DirectionEstimate:
     """The estimate of one direction; ``before`` samples were drawn for the others."""
     samples, method, share = asked.samples, asked.method, asked.share
     if plan.bound == 0.0:
         return DirectionEstimate(plan.direction, 0.0, 0.0, 0.0, 0, plan.case)
-    # To ask whether it can be tilted takes tables.
-    tilt = method == "tilted" or (method == "auto" and options.adjacency == plan.direction)
-    if (
-        method != "plain"
-        and not (tilt and plan.can_tilt)
-        and plan.known < min(1.0, math.log(1.0 / (1.0 - share)) / samples)
-    ):
-        # Less than as many plain samples could show.
+    if _is_known(plan, asked, options):
         return DirectionEstimate(plan.direction, 0.0, 0.0, plan.known, 0, plan.case)
     source: Samples[Any] = plan
     if method != "plain" and plan.can_tilt:

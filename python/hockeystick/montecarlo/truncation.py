@@ -83,7 +83,7 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
         # ever takes part needs no table.
         peak = (2.0 * float(np.max(mechanism.strategy.column_norms())) / mechanism.noise_multiplier) ** 2
         kept = scheme.max_batch_size / (scheme.max_batch_size + 1)
-        few = rho > 1e-300 and cut_probability(scheme, _MOST_CUTS + 1) < remove and _is_small(scheme)
+        few = _has_table(scheme, rho) and cut_probability(scheme, _MOST_CUTS + 1) < remove
         least = max(min(moments.values()), 2.0 * math.log(rho * kept) + peak) if few else math.inf
         if few and least - epsilon - math.log(4.0) < math.log(0.5 * rho):
             remove = min(remove, _by_moments(mechanism, epsilon, moments))
@@ -98,10 +98,10 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
     return Reduction(base, max(0.0, 1.0 - cut), *(min(limit, value) * ROUND_UP for value in values))
 
 
-def _is_small(scheme: TruncatedBMinSep) -> bool:
-    """Whether the table of `_by_moments` takes seconds and some 60 MB; without it there is more added to delta, which is as true."""
+def _has_table(scheme: TruncatedBMinSep, rho: float) -> bool:
+    """Whether that of `_by_moments` takes no more than seconds and some 60 MB; without it more is added to delta, which is as true."""
     apart = min(scheme.min_sep, scheme.steps)
-    return apart <= _MOST_APART and scheme.steps * apart <= _MOST_ENTRIES
+    return rho > 1e-300 and apart <= _MOST_APART and scheme.steps * apart <= _MOST_ENTRIES
 
 
 def _spread(base: BandMF) -> float:

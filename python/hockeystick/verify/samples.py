@@ -41,13 +41,8 @@ def check_samples(certificate: Fields) -> tuple[tuple[str, ...], tuple[str, ...]
         share = arb(each.real("failure_probability", 0.0, 1.0))
         if (direction, case) in shown or any(c == case and what != drawn for (_, c), what in shown.items()):
             raise Rejected(f"{place}: shown twice, or of another mechanism than the other direction")
-        enough = (
-            _mean(each, count, arb(bound), share)
-            if method == "mean"
-            else _betting(each, count, arb(bound), share, unit)
-        )
-        # Of delta <= 1 nothing is wanted.
-        if not bool(share > 0) or not (enough or bound == 1.0):
+        enough = _is_enough(method, each, count, bound, share, unit)
+        if not bool(share > 0) or not enough:
             raise Rejected(f"{place}: the tally is not evidence enough for {bound!r}")
         spent += share
         checked.append(f"{place}: {count} values of seed {seed} prove delta <= {bound!r}, by {method}")
@@ -59,6 +54,16 @@ def check_samples(certificate: Fields) -> tuple[tuple[str, ...], tuple[str, ...]
     if not bool(spent <= arb(failure)):
         raise Rejected("the probabilities of failure are more than is stated")
     return (*checked, f"({epsilon!r}, {delta!r}), wrong with probability at most {failure!r}"), _UNCHECKED
+
+
+def _is_enough(method: str, each: Fields, count: int, bound: float, share: arb, unit: float | None) -> bool:
+    """Whether the tally proves delta <= ``bound``, of which 1 needs no proof."""
+    passed = (
+        _mean(each, count, arb(bound), share)
+        if method == "mean"
+        else _betting(each, count, arb(bound), share, unit)
+    )
+    return passed or bound == 1.0
 
 
 def _tally(each: Fields, direction: str, epsilon: float, seed: int) -> tuple[int, str, float | None]:
