@@ -259,3 +259,15 @@ def test_of_batches_with_replacement_most_losses_are_next_to_impossible(
             assert lower <= above + rounding
             assert upper >= above - (further - above) - rounding
             assert upper - lower <= width * upper
+
+
+def test_a_first_guess_that_is_far_too_large_is_made_better() -> None:
+    """As long as it falls: losses that are nothing beside 1e-3 are all of a delta of 1e-35, and were all that was known of it."""
+    profile = hs.account(
+        hs.WithReplacement(hs.DiscreteGaussian(2.0), 256, 60_000) * 1000, adjacency="replace_one"
+    )
+    bounds = profile.delta_bounds(98.0)
+    assert 0.0 < bounds.upper <= 1.001 * bounds.lower
+    assert profile.epsilon_bounds(bounds.upper).lower <= 98.0 <= profile.epsilon_bounds(bounds.lower).upper
+    # FFT bounds from above alone.
+    assert bounds.lower <= hs.account(profile.description, "replace_one", engine="fft").delta(98.0)

@@ -91,10 +91,11 @@ std::optional<Answer> Inversion::delta_with_noise(double epsilon, double enough)
     std::optional<Answer> best;
     double about = std::exp(direct_->log_delta(epsilon)), previous = infinity;
     while (about < near_guess * previous) {
-        keep(best, DirectInversion(composition_, share_beside_noise * about)
-                       .delta_with_noise(epsilon, enough, most_frequencies_));
-        if (!best || relative_gap(best) < enough) break;
-        previous = std::exchange(about, best->upper);
+        const auto answer = DirectInversion(composition_, share_beside_noise * about)
+                                .delta_with_noise(epsilon, enough, most_frequencies_);
+        keep(best, answer);
+        if (!answer || relative_gap(best) < enough) break;
+        previous = std::exchange(about, answer->upper);
     }
     return best;
 }

@@ -150,6 +150,10 @@ LossLaw LossLaw::joined(double q, double total_variation) const {
     return out;
 }
 
+// proof: more than underflow takes from a mass. What is left out counts with it, as large losses may make all
+// of a moment of it.
+constexpr double least_double = 5e-324;
+
 double LossLaw::drop_rare(double mass) {
     std::vector<std::size_t> order(group_weight.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -159,8 +163,9 @@ double LossLaw::drop_rare(double mass) {
     double sum = 0;
     // Groups of their own infinite losses would have less mass than their weight.
     for (std::size_t i = 0; i + 1 < order.size() && missing_p == 0 && missing_q == 0; ++i) {
-        if (!(sum + group_weight[order[i]] <= mass)) break;
-        sum += group_weight[order[i]];
+        const double weight = group_weight[order[i]] + least_double;
+        if (!(sum + weight <= mass)) break;
+        sum += weight;
         dropped[order[i]] = true;
     }
     if (sum == 0) return 0;
@@ -177,17 +182,13 @@ double LossLaw::drop_rare(double mass) {
     return sum;
 }
 
-// proof: no mass that is not 0 is less as a double.
-constexpr double least_double = 5e-324;
-
 // Atoms are dropped from the end, which the first one that is not to be, or would be too much, is.
 template <class Drop>
 double LossLaw::drop_last(double mass, Drop drop) {
     double sum = 0;
     for (; !atoms.empty() && drop(atoms.back()); atoms.pop_back()) {
         const LossAtom& atom = atoms.back();
-        // What underflows is less than the least double, which counts (proof).
-        const double p = std::max(std::exp(atom.log_p), least_double), q = std::exp(atom.log_p - atom.loss);
+        const double p = std::exp(atom.log_p) + least_double, q = std::exp(atom.log_p - atom.loss);
         if (!(sum + p <= mass)) break;
         sum += p;
         missing_p += p;

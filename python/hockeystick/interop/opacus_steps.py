@@ -35,7 +35,8 @@ def norms_in_blocks(optimizer: Any) -> None:
     the row down to max_grad_norm too large. Parameters of rows that are clipped one by one (by layer) may have 2^22 numbers at most: ParameterError.
     """
     if hasattr(optimizer, "max_grad_norms"):
-        largest = max((parameter.numel() for parameter in getattr(optimizer, "params", ())), default=0)
+        single = (each for each in getattr(optimizer, "params", ()) if each.dtype != torch.float64)
+        largest = max((parameter.numel() for parameter in single), default=0)
         if largest > _LONGEST_ALONE:
             raise ParameterError(
                 f"parameters: one has {largest} numbers, must be at most 2^22 with clipping = 'per_layer', as its norm in single precision may be "

@@ -22,7 +22,7 @@ def certificate(facts: Mapping[str, Any], directions: Sequence[DirectionEstimate
     ]
     if not shown:
         raise ParameterError(
-            "estimate: nothing was drawn, delta is known without samples; there is no tally to certify"
+            "estimate: nothing was drawn, or nothing that says more than is known without samples; there is no tally to certify"
         )
     names = {entry["direction"] for entry in shown}
     if len(names) == 1:  # the other one is known without samples, or was not asked about
