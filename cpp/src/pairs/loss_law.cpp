@@ -207,8 +207,10 @@ double LossLaw::drop_largest(double mass) {
 }
 
 double LossLaw::drop_least(double mass) {
-    const auto least = std::ranges::partition(atoms, [](const LossAtom& atom) { return atom.loss == 0; });
-    std::ranges::sort(least, std::ranges::greater(), &LossAtom::log_p);
+    // Those at 0 first, and then the least likely last.
+    const auto others =
+        std::partition(atoms.begin(), atoms.end(), [](const LossAtom& atom) { return atom.loss == 0; });
+    std::sort(others, atoms.end(), [](const LossAtom& a, const LossAtom& b) { return a.log_p > b.log_p; });
     return drop_last(mass, [](const LossAtom& atom) { return atom.loss != 0; });
 }
 
