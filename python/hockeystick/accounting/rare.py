@@ -118,7 +118,7 @@ class Declared(NamedTuple):
 def delta_limit(directions: Directions, epsilon: float, declared: Declared) -> Answer | None:
     if epsilon == -math.inf:
         return Answer(1.0, 1.0)
-    if declared.delta == 0.0 and declared.epsilon <= epsilon < math.inf:
+    if declared.most(epsilon) == 0.0:
         return Answer(0.0, 0.0)
     if not directions:
         value = max(0.0, -math.expm1(min(0.0, epsilon)))

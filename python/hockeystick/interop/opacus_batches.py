@@ -21,6 +21,7 @@ from .opacus_steps import (
     check_seen,
     check_types,
     clipped_to,
+    give_members,
     norms_in_blocks,
     row_counts,
 )
@@ -175,14 +176,11 @@ class Watch:
         norms_in_blocks(optimizer)
         self._signal, self._pre_step = optimizer.signal_skip_step, optimizer.pre_step
         # A DataLoader does not let its sampler be replaced; a class of its own makes this one count.
-        members: dict[str, Any] = {
-            "__iter__": lambda its: self._drawing(its),
-            "__module__": self._kind.__module__,
-        }
+        members: dict[str, Any] = {"__iter__": lambda its: self._drawing(its)}
         if hasattr(self._kind, "set_epoch"):
             # Split anew on some replicas only, shares would overlap. All splits are as good, as coins are fresh in each pass.
             members["set_epoch"] = lambda its, epoch: None
-        sampler.__class__ = type(self._kind.__name__, (self._kind,), members)
+        give_members(sampler, **members)
         optimizer.signal_skip_step, optimizer.pre_step = self._announcing, self._stepping
 
     @property

@@ -51,8 +51,13 @@ def norms_in_blocks(optimizer: Any) -> None:
     def grad_samples(its: Any) -> list[Any]:
         return [block for rows in rows_of(its) for block in _blocks(rows)]
 
-    members = {"grad_samples": property(grad_samples), "__module__": kind.__module__}
-    optimizer.__class__ = type(kind.__name__, (kind,), members)
+    give_members(optimizer, grad_samples=property(grad_samples))
+
+
+def give_members(instance: Any, **members: Any) -> None:
+    """Let ``instance`` alone have these ``members``, by a class of its own with the name of the one it has."""
+    kind = type(instance)
+    instance.__class__ = type(kind.__name__, (kind,), {"__module__": kind.__module__, **members})
 
 
 def _blocks(rows: Any) -> list[Any]:

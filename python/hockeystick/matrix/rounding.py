@@ -20,10 +20,8 @@ MOST_ROUNDING = 2.0**-10
 LARGEST_NORMAL = 9.51
 """*Proof*: no entry of Z is larger; 9.5 is that of Box-Muller from 64 bits."""
 
-_DOUBLE, _SINGLE = (
-    2.0**-53,
-    2.0**-24,
-)  # *proof*: relative rounding of a double and of a single-precision number
+_DOUBLE, _SINGLE = 2.0**-53, 2.0**-24
+"""*Proof*: relative rounding of a double, and of a single-precision number."""
 _PROBES, _ABOVE = 32, 8.0
 """*Proof*: so many random right sides, and a norm exceeds so many times what they show with probability below 1e-22: 8^2 times a mean of 32 squared
 normals is below 1 with probability at most (t e^{1-t})^16, t = 1/64."""
