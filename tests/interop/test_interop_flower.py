@@ -163,33 +163,33 @@ def test_arrays_that_flower_does_not_clip_are_refused() -> None:
             check_arrays({**weights, name: wrong})
 
 
-def test_noise_that_rounding_takes_is_refused() -> None:
-    """Of weights of 40,000 in float32, noise of 5e-4 was rounded away, and a client moved the sum by 7.8 clipping norms."""
+def test_arrays_that_are_rounded_by_as_much_as_a_client_moves_them_are_refused() -> None:
+    """Of weights of 40,000 in float32, a clipping norm of 5e-4 was less than a step, and a client moved the sum by 7.8 clipping norms."""
     statistics = {"w": np.zeros(3, np.float32), "running_var": np.full(64, 40000.3, np.float32)}
     check_arrays(statistics)
-    check_arrays(statistics, noise=2.1)
-    check_arrays({"running_var": statistics["running_var"].astype(np.float64)}, noise=5e-4)
-    check_arrays([np.zeros((0, 3), np.float32)], noise=1e-30)
-    for noise in (5e-4, 0.2, 1.0):
+    check_arrays(statistics, sensitivity=2.1)
+    check_arrays({"running_var": statistics["running_var"].astype(np.float64)}, sensitivity=5e-4)
+    check_arrays([np.zeros((0, 3), np.float32)], sensitivity=1e-30)
+    for sensitivity in (5e-4, 0.2, 1.0):
         with pytest.raises(
-            hs.ParameterError, match=r"noise = .*at least 2, 64 times.*float32.*'running_var'.*40000\.3"
+            hs.ParameterError, match=r"sensitivity = .*at least 2, 64 times.*float32.*'running_var'.*40000\.3"
         ):
-            check_arrays(statistics, noise=noise)
+            check_arrays(statistics, sensitivity=sensitivity)
     for wrong in (-1.0, 0.0, float("nan"), float("inf")):
-        with pytest.raises(hs.ParameterError, match=r"noise = "):
-            check_arrays(statistics, noise=wrong)
+        with pytest.raises(hs.ParameterError, match=r"sensitivity = "):
+            check_arrays(statistics, sensitivity=wrong)
 
 
 def test_what_counts_is_the_norm_of_all_roundings() -> None:
-    """A million weights of .1 moved the sum by 3.8 clipping norms, under noise of 64 steps of each."""
+    """A million weights of .1 moved the sum by 3.8 clipping norms, where each was rounded by 1/64 of the noise."""
     steps = float(np.spacing(np.float32(0.1)))
     for count, layers in ((10**6, 1), (10**4, 100)):
         weights = [np.full(count, 0.1, np.float32)] * layers
         needed = 64 * steps * 1000
-        check_arrays(weights, noise=1.001 * needed)
-        for noise in (0.999 * needed, 65 * steps):
-            with pytest.raises(hs.ParameterError, match="noise = "):
-                check_arrays(weights, noise=noise)
+        check_arrays(weights, sensitivity=1.001 * needed)
+        for sensitivity in (0.999 * needed, 65 * steps):
+            with pytest.raises(hs.ParameterError, match="sensitivity = "):
+                check_arrays(weights, sensitivity=sensitivity)
 
 
 def test_wrong_arguments_are_named() -> None:

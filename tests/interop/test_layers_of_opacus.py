@@ -20,6 +20,7 @@ from hockeystick.interop.opacus_layers import (
     _after_model,
     check_ghost,
     check_gradients,
+    watch_layers,
 )
 from hockeystick.interop.opacus_steps import check_types, row_counts
 
@@ -235,10 +236,11 @@ def test_passes_before_a_backward_pass_have_as_many_rows(
         passes(waiting=True)
 
 
-def layer(kind: str, module: str, trained: bool = True, **more: Any) -> Any:
+def layer(kind: str, module: str, trained: bool = True, hooks: Any = None, **more: Any) -> Any:
     forward = type("forward", (), {"__module__": module})
     made = type(kind, (), {"__module__": module, "forward": forward})()
-    vars(made).update(more, parameters=lambda recurse: [SimpleNamespace(requires_grad=trained)])
+    parameters = [SimpleNamespace(requires_grad=trained, _backward_hooks=hooks)]
+    vars(made).update(more, parameters=lambda recurse: parameters)
     return made
 
 
@@ -253,6 +255,11 @@ def layer(kind: str, module: str, trained: bool = True, **more: Any) -> Any:
         (layer("EmbeddingBag", "torch.nn"), "is an EmbeddingBag"),
         (layer("Embedding", "torch.nn", scale_grad_by_freq=True), "scale_grad_by_freq"),
         (layer("_ConvNd", "torch.nn", padding_mode="circular"), "padding_mode"),
+        (layer("Linear", "torch.nn", forward=len), r"module\.a\.forward was replaced"),
+        (layer("Linear", "torch.nn", _forward_hooks={0: torch.no_grad}), None),
+        (layer("Linear", "torch.nn", _forward_hooks={0: torch.no_grad, 1: warnings.warn}), "forward hook"),
+        (layer("Linear", "torch.nn", hooks={0: len}), "parameter with hooks"),
+        (layer("Linear", "torch.nn", trained=False, hooks={0: len}, _forward_hooks={1: len}), None),
     ],
 )
 def test_layers_whose_ghost_norms_are_others(made: Any, message: str | None) -> None:
@@ -264,6 +271,58 @@ def test_layers_whose_ghost_norms_are_others(made: Any, message: str | None) -> 
     for mode in ("ghost", "ghost_fsdp"):
         with pytest.raises(hs.ParameterError, match=message):
             check_ghost(module, mode)
+
+
+class Gated:
+    """A layer that Opacus does not know, of whose arguments ghost clipping sees the first one."""
+
+    def __init__(self, trained: bool = True) -> None:
+        self.training, self.trained = True, trained
+        self.hooks: list[Any] = []
+
+    def parameters(self, recurse: bool) -> Any:
+        return [SimpleNamespace(requires_grad=self.trained)]
+
+    def register_forward_pre_hook(self, hook: Any, with_kwargs: bool) -> None:
+        assert with_kwargs
+        self.hooks.append(hook)
+
+    def register_forward_hook(self, hook: Any) -> None:
+        assert self.training
+
+    def forward(self, x: Any, gate: Any = None, scaled: bool = False, size: int = 1000) -> Any:
+        raise NotImplementedError
+
+
+def test_layers_that_ghost_clipping_does_not_know_take_one_argument() -> None:
+    gated, frozen = Gated(), Gated(trained=False)
+    module = SimpleNamespace(
+        modules=lambda: [gated, frozen], register_forward_hook=gated.register_forward_hook
+    )
+    watch_layers(module, module, "hooks")
+    assert not gated.hooks
+    watch_layers(module, module, "ghost")
+    assert not frozen.hooks
+    (before,) = gated.hooks
+    x = object()
+    for inputs, named in (
+        ((x,), {}),
+        ((x, None), {"scaled": False}),
+        ((x, None, False, int("1000")), {}),
+        ((), {"x": x}),
+    ):
+        before(gated, inputs, named)
+    for inputs, named, name in (
+        ((x, object()), {}, "gate"),
+        ((x,), {"gate": np.zeros(3)}, "gate"),
+        ((x, None, True), {}, "scaled"),
+        ((x,), {"size": 7}, "size"),
+    ):
+        with pytest.raises(hs.ParameterError, match=rf"^{name}: must have its default in Gated\.forward"):
+            before(gated, inputs, named)
+        gated.training = False
+        before(gated, inputs, named)
+        gated.training = True
 
 
 def test_layers_of_ones_own_are_known_when_sharded() -> None:

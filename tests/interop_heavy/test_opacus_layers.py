@@ -85,6 +85,91 @@ def test_packed_sequences_keep_the_order_of_the_batch(kind: Any, mode: str) -> N
     assert train(private(Words(kind, True), *sequences(True), mode)) == 2
 
 
+class Scaled(nn.Module):
+    """Multiplies what a layer returns, or the gradients of its weight, from outside."""
+
+    def __init__(self, where: str, factor: float) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 2)
+        self.where, self.factor = where, factor
+
+    def multiply(self, weight: Any) -> None:
+        weight.grad.mul_(self.factor)
+
+    def put(self) -> None:
+        match self.where:
+            case "forward":
+                self.last.register_forward_hook(lambda layer, inputs, output: self.factor * output)
+            case "weight":
+                self.last.weight.register_hook(lambda gradient: self.factor * gradient)
+            case "accumulated":
+                self.last.weight.register_post_accumulate_grad_hook(self.multiply)
+            case "instance":
+                forward = self.last.forward
+                self.last.forward = lambda x: self.factor * forward(x)  # type: ignore[method-assign]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x).tanh())
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("where", ["forward", "weight", "accumulated", "instance"])
+def test_hooks_of_the_users_are_refused_under_ghost_clipping(where: str, late: bool) -> None:
+    """Norms are computed without them; gradients were K times as large as they were clipped to."""
+    x, y = torch.randn(30, 6), torch.randint(0, 2, (30,))
+
+    def run(mode: str) -> int:
+        model = Scaled(where, 3.0)
+        if not late:
+            model.put()
+        parts = private(model, x, y, mode)
+        if late:
+            model.put()
+        return train(parts)
+
+    with pytest.raises(hs.ParameterError, match=r"module\..*last.*(hook|replaced)"):
+        run("ghost")
+    assert run("hooks") == 2
+
+
+class Padded(nn.Module):
+    """A layer that Opacus does not know, with an optional argument that matters."""
+
+    def __init__(self, masked: bool) -> None:
+        super().__init__()
+        self.layer, self.last, self.masked = nn.ConvTranspose1d(1, 2, 3, stride=2), nn.Linear(28, 2), masked
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size = [14] if self.masked else None
+        made = self.layer(x[:, None], output_size=size)
+        return self.last(nn.functional.pad(made, (0, 14 - made.shape[2])).flatten(1))
+
+
+def test_ghost_clipping_takes_first_arguments_alone() -> None:
+    x, y = torch.randn(30, 6), torch.randint(0, 2, (30,))
+    with pytest.raises(hs.ParameterError, match=r"output_size: must have its default in ConvTranspose1d"):
+        train(private(Padded(True), x, y, "ghost"))
+    assert train(private(Padded(False), x, y, "ghost")) == 2
+
+
+def test_gates_are_refused_under_ghost_clipping() -> None:
+    """Their norms were those without the gate: a record moved the sum by 27 norms."""
+    mamba = pytest.importorskip("transformers.models.mamba2.modeling_mamba2")
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.last = mamba.MambaRMSNormGated(6, group_size=6), nn.Linear(6, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.norm(x, x.flip(1)))
+
+    x, y = torch.randn(30, 6), torch.randint(0, 2, (30,))
+    with pytest.raises(hs.ParameterError, match="gate: must have its default in MambaRMSNormGated"):
+        train(private(Mixed(), x, y, "ghost"))
+    assert train(private(Mixed(), x, y, "hooks")) == 2
+
+
 class Losses(nn.Module):
     """The loss of the batch and that of `count` public records, behind each other in one graph; batches are along `dimension`."""
 
@@ -487,12 +572,13 @@ def test_samplers_inside_batch_samplers_are_named() -> None:
 
 
 REPLICA = """
-import sys, warnings
+import contextlib, sys, warnings
 warnings.simplefilter("ignore")
 import torch
 import torch.distributed as dist
 from hockeystick.interop.opacus import PrivacyEngine
 from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as Replicated
+from opacus.utils.batch_memory_manager import BatchMemoryManager
 from opacus.utils.fsdp_utils import FSDP2Wrapper
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.data import DataLoader, Subset, TensorDataset
@@ -508,6 +594,8 @@ if case in ("other split", "same split"):
 model = torch.nn.Sequential(torch.nn.Linear(8, 4))
 if "split" in case:
     model, mode = Replicated(model), "hooks"
+elif "parts" in case:
+    model, mode = (Replicated if "Opacus" in case else torch.nn.parallel.DistributedDataParallel)(model), "ghost"
 else:
     types = {"16 bits": "param_dtype", "16 bits in sums": "reduce_dtype"}
     policy = {"mp_policy": MixedPrecisionPolicy(**{types[case]: torch.bfloat16})} if case in types else {}
@@ -524,10 +612,12 @@ try:
         grad_sample_mode=mode,
     )
     criterion = made[2] if len(made) == 4 else torch.nn.CrossEntropyLoss()
-    for x, y in made[-1]:
-        made[1].zero_grad()
-        criterion(made[0](x.repeat_interleave(rows, 0)), y.repeat_interleave(rows, 0)).backward()
-        made[1].step()
+    parts = BatchMemoryManager(data_loader=made[-1], max_physical_batch_size=40, optimizer=made[1])
+    with parts if "parts" in case else contextlib.nullcontext(made[-1]) as loader:
+        for x, y in loader:
+            made[1].zero_grad()
+            criterion(made[0](x.repeat_interleave(rows, 0)), y.repeat_interleave(rows, 0)).backward()
+            made[1].step()
     print(len(engine.accountant), "steps")
 except ValueError as error:
     print(error)
@@ -544,10 +634,15 @@ dist.destroy_process_group()
         ("16 bits", "dtype = torch.bfloat16"),
         ("16 bits in sums", "dtype = torch.bfloat16"),
         ("rows", "rows, must be"),
+        ("Opacus's parts", "steps"),
+        ("parts", "must be an opacus.distributed.DifferentiallyPrivateDistributedDataParallel"),
     ],
 )
 def test_replicas(case: str, said: str, tmp_path: Path) -> None:
-    """Two processes: a record in both shares counts twice, sharded gradients of 16 bits and several rows were not seen."""
+    """Two processes: a record in both shares counts twice, sharded gradients of 16 bits and several rows were not seen.
+
+    Where replicas had different numbers of parts, torch's own exchange put unclipped gradients of one into the other's sum.
+    """
     running = [
         subprocess.Popen(
             [sys.executable, "-c", REPLICA, str(rank), str(tmp_path / "store"), case],

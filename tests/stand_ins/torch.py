@@ -162,8 +162,14 @@ def get_default_device() -> Any:
     return SimpleNamespace(type="cpu")
 
 
+class DistributedDataParallel:
+    pass
+
+
 nn = SimpleNamespace(
-    Linear=Linear, functional=SimpleNamespace(cross_entropy=lambda output, target: Tensor(target.rows))
+    Linear=Linear,
+    functional=SimpleNamespace(cross_entropy=lambda output, target: Tensor(target.rows)),
+    parallel=SimpleNamespace(DistributedDataParallel=DistributedDataParallel),
 )
 optim = SimpleNamespace(SGD=SGD)
 utils = SimpleNamespace(

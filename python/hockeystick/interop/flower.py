@@ -42,16 +42,19 @@ _ADJACENCIES = {
 }
 
 
-_LEAST_STEPS = 64  # *limit*: of rounding, in a standard deviation of the noise
+_MOST_ROUNDED = (
+    64  # *limit*: by 1/64 of its clipping norm more, at most, a client may move the sum because of rounding
+)
 
 
-def check_arrays(arrays: Any, noise: float | None = None) -> None:
+def check_arrays(arrays: Any, sensitivity: float | None = None) -> None:
     """Raise ParameterError unless Flower clips all of ``arrays`` (an ``ArrayRecord``, or a list of NumPy arrays) and adds noise to them.
 
     Flower scales arrays in place, which leaves a single number, of shape (), as it is: a client moves it by whatever it likes, and with
-    `LocalDpMod` it gets no noise. BatchNorm has one, ``num_batches_tracked``. In 16 bits what was clipped is rounded. ``noise``: its
-    standard deviation in the average, noise multiplier times clipping norm over the number of clients; numbers may not be so large, or so
-    many, that what rounding may move all of them by (the root of the sum of the squares of their steps) is more than 1/64 of it. Ask this once, of the weights that training begins with.
+    `LocalDpMod` it gets no noise. BatchNorm has one, ``num_batches_tracked``. In 16 bits what was clipped is rounded. ``sensitivity``: by
+    how much a client may move the average, clipping norm over number of clients; numbers may not be so large, or so many, that what
+    rounding may move all of them by (the root of the sum of the squares of their steps) is more than 1/64 of it, whatever the noise is.
+    Ask this once, of the weights that training begins with.
 
     >>> check_arrays([np.zeros((3, 4)), np.zeros(4)])
     >>> check_arrays({"scale": np.array(1.0)})
@@ -59,7 +62,8 @@ def check_arrays(arrays: Any, noise: float | None = None) -> None:
     ...
     hockeystick._base.validation.ParameterError: arrays['scale']: has shape (), must have a dimension; Flower neither clips nor noises a single number: reshape it to (1,), or do not aggregate it
     """
-    noise = None if noise is None else real("noise", noise, 0.0, open_low=True)
+    if sensitivity is not None:
+        sensitivity = real("sensitivity", sensitivity, 0.0, open_low=True)
     steps = 0.0
     for name, array in arrays.items() if hasattr(arrays, "items") else enumerate(arrays):
         values = np.asarray(array.numpy() if hasattr(array, "numpy") else array)
@@ -72,15 +76,15 @@ def check_arrays(arrays: Any, noise: float | None = None) -> None:
             raise ParameterError(
                 f"arrays[{name!r}].dtype = {values.dtype}: must be float32 or float64; what was clipped is rounded when it is added to others"
             )
-        if noise is None:
+        if sensitivity is None:
             continue
         largest = np.max(np.abs(values), initial=0.0)
         steps = math.hypot(steps, math.sqrt(values.size) * float(np.spacing(largest)))
-        if not steps * _LEAST_STEPS <= noise:
+        if not steps * _MOST_ROUNDED <= sensitivity:
             raise ParameterError(
-                f"noise = {noise!r}: must be at least {_LEAST_STEPS * steps:.3g}, {_LEAST_STEPS} times what {values.dtype} may round all numbers by up to "
-                f"arrays[{name!r}], of which the largest is {largest:.6g}; what is released would be rounded by about as much as it is noised, and a "
-                "client moves it by more than its clipping norm: scale the arrays, or do not aggregate them"
+                f"sensitivity = {sensitivity!r}: must be at least {_MOST_ROUNDED * steps:.3g}, {_MOST_ROUNDED} times what {values.dtype} may round all numbers "
+                f"by up to arrays[{name!r}], of which the largest is {largest:.6g}; a client would move the average by what it is rounded by, too: "
+                "scale the arrays, or do not aggregate them"
             )
 
 

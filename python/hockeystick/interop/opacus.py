@@ -278,7 +278,7 @@ class PrivacyEngine(opacus.PrivacyEngine):
         if "ghost" in mode:
             made[2].__class__ = RecordLosses
         check_loader(made[-1])
-        Watch(made[-1], made[1], made[0], self)
+        Watch(made[-1], made[1], made[0], self, mode)
         return made
 
     def make_private_with_epsilon(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,13 +13,14 @@ from .._base.validation import ParameterError
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
+    from opacus.grad_sample import GradSampleHooksFastGradientClipping as GhostHooks
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
 
 _LOOKED_AT = 1000  # *limit*: operations that are looked at; the recursion that frees so many needs less than 256 KB of stack
 _ROUNDED = "gradients of 16 bits let a record move the sum by several times max_grad_norm"
-_KNOWN = ("torch", "opacus", "transformers")
-"""Packages whose layers take no keyword arguments, and stay as they were made: of their norms those of Opacus are right."""
+_KNOWN = ("torch", "opacus", "transformers", "hockeystick")
+"""Packages whose layers stay as they were made, and whose hooks leave what a layer returns as it is."""
 
 
 def _is(layer: Any, *names: str) -> bool:
@@ -53,8 +56,8 @@ def check_ghost(module: Any, grad_sample_mode: str) -> None:
     """Raise ParameterError where ghost clipping finds other norms than those of the gradients that are summed.
 
     Convolutions are taken to be padded with zeros, embeddings not to divide by how often a word occurs in the batch, bags to hold each
-    word once and with weight 1; and layers that Opacus does not know are differentiated anew, as they were when they were wrapped and
-    without keyword arguments.
+    word once and with weight 1; layers that Opacus does not know are differentiated anew, as they were when they were wrapped; and
+    hooks, and a ``forward`` that an instance has of its own, act on the gradients that are summed alone.
     """
     if "ghost" not in grad_sample_mode or not hasattr(module, "named_modules"):
         return
@@ -69,14 +72,29 @@ def check_ghost(module: Any, grad_sample_mode: str) -> None:
         elif _is(layer, "EmbeddingBag"):
             problem = " is an EmbeddingBag: must be an Embedding, whose outputs are added up: norms are those of words that occur once"
         elif (own := _kind(layer)).forward.__module__.split(".")[0] not in _KNOWN:
-            problem = (
-                f" is a {own.__name__}, whose norms are computed as it is now, and without keyword arguments"
-            )
+            problem = f" is a {own.__name__}, whose norms are computed as it is now"
+        elif "forward" in vars(layer):
+            problem = ".forward was replaced: must be that of its class, which norms are computed for"
+        elif strangers := [
+            hook for hook in getattr(layer, "_forward_hooks", {}).values() if not _known(hook)
+        ]:
+            problem = f" has a forward hook, {strangers[0]!r}: must have none, as norms are those of what the layer itself returns"
+        elif any(map(_changed, layer.parameters(recurse=False))):
+            problem = " has a parameter with hooks of its own: must have none, as norms are those of gradients before hooks"
         if problem:
             raise ParameterError(
                 f"module.{name}{problem}, with grad_sample_mode = {grad_sample_mode!r}, so that a record may move the sum by more than "
                 "max_grad_norm; use grad_sample_mode='hooks'"
             )
+
+
+def _known(hook: Any) -> bool:
+    return str(getattr(hook, "__module__", "")).split(".")[0] in _KNOWN
+
+
+def _changed(parameter: Any) -> bool:
+    kinds = "_backward_hooks", "_post_accumulate_grad_hooks"
+    return parameter.requires_grad and any(getattr(parameter, kind, None) for kind in kinds)
 
 
 class RecordLosses(DPLossFastGradientClipping):  # type: ignore[misc, unused-ignore]
@@ -99,14 +117,15 @@ class RecordLosses(DPLossFastGradientClipping):  # type: ignore[misc, unused-ign
         return made
 
 
-def watch_layers(module: Any, whole: Any) -> None:
-    """Let each forward pass in training mode raise ParameterError where gradients would be of 16 bits, or rows of other records.
+def watch_layers(module: Any, whole: Any, grad_sample_mode: str) -> None:
+    """Let each forward pass in training mode raise ParameterError where gradients would be of 16 bits, rows of other records, or of other norms.
 
     The gradient of a mean is divided by the size of the batch before it is rounded, and Opacus multiplies it by that size again: one
     record more or less changes the rounding of all others', so that it moves the sum by several times max_grad_norm. Frozen layers above
     trained ones round alike; frozen ones below them have no gradients. A packed sequence holds the longest records first, and the
     gradients of a recurrent layer are in that order, while those of other layers are in the batch's: the parts of a row are of different
-    records then; and so they are where a loss is of two forward passes on different records. Hooks are on the layers where Opacus takes
+    records then; and so they are where a loss is of two forward passes on different records. Ghost clipping differentiates layers that Opacus
+    does not know anew, with their first argument alone. Hooks are on the layers where Opacus takes
     them away with its own, and else on ``whole``, what it wrapped them in.
     """
     if not hasattr(module, "modules"):
@@ -123,6 +142,8 @@ def watch_layers(module: Any, whole: Any) -> None:
             _check_type(kind, "MixedPrecisionPolicy.reduce_dtype")
         added.append(layer.register_forward_hook(_after_layer))
         added.append(layer.register_forward_hook(passes.after_layer))
+        if "ghost" in grad_sample_mode and _is_differentiated_anew(layer):
+            added.append(layer.register_forward_pre_hook(_before_unknown, with_kwargs=True))
         if _is(layer, "DPRNNBase"):
             added.append(layer.register_forward_pre_hook(_before_recurrent, with_kwargs=True))
             added.append(layer.register_forward_pre_hook(passes.before_recurrent, with_kwargs=True))
@@ -132,6 +153,27 @@ def watch_layers(module: Any, whole: Any) -> None:
 
 def _trains(module: Any) -> bool:
     return bool(module.training and torch.is_grad_enabled())
+
+
+def _is_differentiated_anew(layer: Any) -> bool:
+    known = _kind(layer) in GhostHooks.NORM_SAMPLERS or _kind(layer) in GhostHooks.GRAD_SAMPLERS
+    return not known and any(each.requires_grad for each in layer.parameters(recurse=False))
+
+
+_signature = functools.cache(inspect.signature)
+
+
+def _before_unknown(layer: Any, inputs: Any, named: Any) -> None:
+    if not _trains(layer):
+        return
+    signature = _signature(type(layer).forward)
+    for name, value in list(signature.bind(layer, *inputs, **named).arguments.items())[2:]:
+        default = signature.parameters[name].default
+        if value is not default and not (isinstance(value, (bool, int, float, str)) and value == default):
+            raise ParameterError(
+                f"{name}: must have its default in {type(layer).__name__}.forward; ghost clipping computes norms as if it had, so that a "
+                "record may move the sum by more than max_grad_norm: use grad_sample_mode='hooks'"
+            )
 
 
 def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
