@@ -8,6 +8,8 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
 
 import hockeystick as hs
 import mpmath as mp
@@ -257,6 +259,52 @@ def test_the_least_losses_have_a_least_epsilon() -> None:
         for delta in (5e-324, 1e-300, 1e-20):
             lower, upper = profile.epsilon_bounds(delta)
             assert 0.0 <= lower <= upper < 1e-290
+
+
+MANY = 2**53 - 1
+
+
+@pytest.mark.parametrize(
+    ("step", "largest", "tv"),
+    [
+        (
+            hs.PoissonSampled(hs.RandomizedResponse(1e-162), 1e-162),
+            Fraction(1, 10**324),
+            Fraction(1, 4 * 10**324),
+        ),
+        (
+            hs.PoissonSampled(hs.PureDP(5e-324), 0.3),
+            Fraction(3, 10) * Fraction(5e-324),
+            Fraction(1, 15) * Fraction(5e-324),
+        ),
+        (hs.PoissonSampled(hs.PureDP(1e-24), 1e-300), Fraction(1, 10**324), Fraction(1, 4 * 10**324)),
+        (hs.PoissonSampled(hs.Laplace(1e200), 1e-200), Fraction(1, 10**400), Fraction(1, 10**401)),
+        (hs.PoissonSampled(hs.Laplace(1e12), 1e-315), Fraction(99, 10**329), Fraction(1, 10**328)),
+        (hs.PoissonSampled(hs.DiscreteLaplace(1e12), 1e-315), Fraction(99, 10**329), Fraction(1, 10**328)),
+        (
+            hs.PoissonSampled(hs.PoissonSampled(hs.PureDP(1e-100), 1e-100), 1e-150),
+            Fraction(1, 10**350),
+            Fraction(1, 10**351),
+        ),
+    ],
+)
+@pytest.mark.parametrize("adjacency", ["add", "remove", "add_or_remove", "replace_one"])
+def test_losses_below_the_least_double_are_losses(
+    step: Any, largest: Fraction, tv: Fraction, adjacency: str
+) -> None:
+    """The largest loss, about q epsilon, rounded to 0, and so did the release's epsilon; nor is one step's delta 0.
+
+    ``tv``: no more than the total variation of one step, whose sum over many grows with the root of their number at least.
+    """
+    for steps in (1, MANY):
+        profile = hs.account(step * steps, adjacency)
+        assert Fraction(profile.epsilon(0.0)) >= steps * largest * (1 - Fraction(1, 10**9))
+        assert Fraction(profile.delta(0.0)) >= min(tv * math.isqrt(steps), Fraction(5e-324))
+        assert profile.epsilon(0.0) < 1e-300
+    orders = [2.0, 1e6, math.inf]
+    curve = hs.accounting.rdp_curve(step * MANY, orders, adjacency=adjacency)[1]
+    assert (curve > 0.0).all()
+    assert Fraction(float(curve[-1])) >= MANY * largest * (1 - Fraction(1, 10**9))
 
 
 @pytest.mark.parametrize("noise", [1e153, 1e200, 1e300])

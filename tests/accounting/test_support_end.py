@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import flint
 import hockeystick as hs
@@ -118,3 +119,30 @@ def test_curves_fall(composition: hs.mechanisms.Process) -> None:
     assert np.all(np.diff(upper[order]) <= 0.0)
     assert np.all(np.diff(lower[order]) <= 0.0)
     assert np.all(lower <= upper)
+
+
+PAIR = hs.FinitePair((0.47, 0.009, 1e-7, 0.5209999), (0.043, 0.21, 0.74696, 4e-5))
+
+
+@pytest.mark.parametrize(
+    ("rare", "others", "delta"),
+    [
+        (hs.PoissonSampled(hs.Gaussian(6.36), 1e-8), [0.0938], 4e-12),
+        (hs.PoissonSampled(hs.Gaussian(6.5), 2.1e-6) * 3, [2.5] * 3, 3e-8),
+        (hs.PoissonSampled(hs.Gaussian(2.0), 1e-7) * 2, [0.5], 1e-10),
+    ],
+)
+def test_rare_steps_beside_the_largest_losses_leave_a_lower_bound(
+    rare: Any, others: list[float], delta: float
+) -> None:
+    """Where delta is less than what the rare steps may add to it there was none: to leave them out is post-processing."""
+    profile = hs.account(sum([hs.Laplace(scale) for scale in others], rare), "remove")
+    lower, upper = profile.epsilon_bounds(delta)
+    largest = math.fsum(1.0 / scale for scale in others)
+    # All losses are at their largest with 2^-n, which alone is (1 - e^(epsilon - largest)) 2^-n of delta.
+    attained = largest + math.log1p(-delta * 2.0 ** len(others))
+    assert attained * (1.0 - 1e-9) <= lower <= upper <= largest * (1.0 + 2e-3)
+    more = hs.account(
+        sum([hs.Laplace(scale) for scale in others], rare + hs.PoissonSampled(PAIR, 0.28)), "remove"
+    )
+    assert attained * (1.0 - 1e-9) <= more.epsilon_bounds(delta).lower <= more.epsilon_bounds(delta).upper

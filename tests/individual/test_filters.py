@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 from hockeystick import _core
+from hockeystick._base.gdp import narrow_delta
 from hockeystick.accounting.rdp import best_order, best_rdp_epsilon, rdp_budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,6 +60,45 @@ def test_budget_is_the_largest_mu() -> None:
 
             assert gaussian_delta(mu, epsilon) <= mpmath.mpf(delta)
             assert gaussian_delta(mu * (1 + mpmath.mpf("1e-7")), epsilon) > mpmath.mpf(delta)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [
+        (1e-13, 1e-13),
+        (1e-16, 1e-200),
+        (1e-100, 1e-100),
+        (1e-300, 1e-300),
+        (1e-9, 1e-9),
+        (1e-7, 1e-9),
+        (1.25e-7, 1.69e-270),
+        (1e-9, 2e-42),
+        (1e-300, 1e-9),
+        (1e-4, 3e-5),
+        (2e-3, 1e-300),
+        (1e-5, 0.5),
+        (1e6, 1e-9),
+    ],
+)
+def test_any_budget_has_a_mu(epsilon: float, delta: float) -> None:
+    """Of small ones half was given up, or none was found."""
+    with mpmath.workdps(1000):
+        mu = mpmath.mpf(hs.individual.gdp_budget(epsilon, delta))
+        assert gaussian_delta(mu, epsilon) <= mpmath.mpf(delta)
+        assert gaussian_delta(mu * (1 + mpmath.mpf("1e-7")), epsilon) > mpmath.mpf(delta)
+
+
+@given(st.floats(-300, -4.001), st.floats(0, 44))
+def test_the_delta_of_a_small_mu_is_above_the_truth(log_mu: float, z: float) -> None:
+    mu = 10.0**log_mu
+    epsilon = mu * z
+    with mpmath.workdps(1000):
+        truth = gaussian_delta(mpmath.mpf(mu), epsilon)
+        assert (
+            truth
+            <= mpmath.mpf(narrow_delta(mu, epsilon))
+            <= truth * (1 + mpmath.mpf("2e-9")) + mpmath.mpf(1e-323)
+        )
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,8 @@ double plain_laplace_epsilon(const Pair& pair);
 PairPtr gaussian(double mu);
 // Laplace noise with shift / scale = epsilon.
 PairPtr laplace(double epsilon);
-// Atoms with strictly increasing finite losses, their P- and Q-masses, and a P-mass at +inf.
+// Atoms with strictly increasing finite losses, their P- and Q-masses, and a P-mass at +inf. P-masses sum to 1
+// up to rounding: 1e-12 is refused, and what is missing below that is counted nowhere.
 // Q-mass where P has none is q_infinity, or, if that is negative, what q lacks to 1: over many steps the
 // rounding of that difference shows.
 // How exact these are: the relative error of each loss in units of round-off (none if spacing > 0), and

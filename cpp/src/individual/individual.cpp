@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "hockeystick/arithmetic.hpp"
 #include "hockeystick/mutex.hpp"
 #include "individual/counts.hpp"
 #include "individual/question.hpp"
@@ -196,13 +197,17 @@ IndividualAnswers IndividualProfiles::Impl::answer(const CountTable& table, cons
 }
 
 IndividualProfiles::IndividualProfiles(const std::vector<PairPtr>& pairs)
-    : impl_(std::make_unique<Impl>(pairs)) {}
+    : impl_([&] {
+          const StandardArithmetic standard;
+          return std::make_unique<Impl>(pairs);
+      }()) {}
 IndividualProfiles::~IndividualProfiles() = default;
 
 std::size_t IndividualProfiles::kinds() const noexcept { return impl_->kinds.size(); }
 
 std::vector<double> IndividualProfiles::log_moments(double s) const {
     require(s > 0 && std::isfinite(s), "log_moments: s must be finite and positive");
+    const StandardArithmetic standard;
     const std::lock_guard lock(impl_->calls);
     std::vector<double> out;
     for (std::size_t kind = 0; kind < kinds(); ++kind) out.push_back(impl_->kinds[kind].upper(s));
@@ -212,6 +217,7 @@ std::vector<double> IndividualProfiles::log_moments(double s) const {
 IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, double delta,
                                               const IndividualWish& wish) {
     require(delta >= 0 && delta <= 1, "epsilon: delta must lie in [0, 1]");
+    const StandardArithmetic standard;
     const std::lock_guard lock(impl_->calls);
     const CountTable table = impl_->checked(counts, wish);
     if (delta >= 1) return impl_->limits(table, 0);
@@ -228,6 +234,7 @@ IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, do
 
 IndividualAnswers IndividualProfiles::delta(const IndividualCounts& counts, std::span<const double> epsilons,
                                             const IndividualWish& wish) {
+    const StandardArithmetic standard;
     const std::lock_guard lock(impl_->calls);
     const CountTable table = impl_->checked(counts, wish);
     require(epsilons.size() == table.rows(), "delta: one epsilon for each example is needed");

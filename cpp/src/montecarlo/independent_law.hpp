@@ -62,9 +62,9 @@ public:
                 if (!(rounds < static_cast<double>(steps_ - i))) return;
                 i += static_cast<std::size_t>(rounds);
             } else {
-                // Certain rounds have hazards that hide all others: step by step there.
+                // Certain rounds have hazards that hide all others in a sum: step by step there.
                 const double before = i == 0 ? 0 : cumulative_[i - 1];
-                if (before >= infinite / 2) {
+                if (before >= hiding) {
                     if (waiting > hazards_[i]) {
                         ++i;
                         continue;
@@ -86,6 +86,7 @@ public:
 
 private:
     static constexpr double infinite = 1e6;  // proof: a hazard: e^-1e6 is no probability
+    static constexpr double hiding = 64;     // proof: sums below are rounded by 32 u a round at most
 
     std::size_t steps_, order_;
     std::vector<Extended> counts_;

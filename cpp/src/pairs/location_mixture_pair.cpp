@@ -63,13 +63,15 @@ public:
         if (at >= max_) return everything_below(at);
         return far_out(at, -1) ? nothing : tangent(at, -1);
     }
-    // Rounded up: the weights are kept as logarithms.
+    // Rounded up: the weights are kept as logarithms, and products with them may underflow.
     double max_loss() const override {
-        double largest = 0;
+        double largest = 0, lost = 0;
         for (const Side* side : {&p_, &q_})
-            for (const double log_weight : side->log_weight)
+            for (const double log_weight : side->log_weight) {
                 largest = std::max(largest, std::abs(log_weight));
-        return max_ + u * (16 + 2 * largest) * std::abs(max_);
+                lost += high_ > low_ ? 1e-323 : 0;
+            }
+        return max_ + u * (16 + 2 * largest) * std::abs(max_) + lost;
     }
     std::vector<GaussianMixtures> gaussian_mixtures() const override {
         if (noise_ != Noise::gaussian) return {};
@@ -349,7 +351,7 @@ PairPtr location_mixture(Noise noise, double scale, std::vector<double> p_shifts
             require(weights[i] >= 0, "location_mixture: weights must not be negative");
             total += weights[i];
         }
-        require(std::abs(total - 1) < 1e-9, "location_mixture: weights must sum to 1");
+        require(std::abs(total - 1) < most_missing, "location_mixture: weights must sum to 1");
     };
     check(p_shifts, p_weights, +1);
     check(q_shifts, q_weights, -1);

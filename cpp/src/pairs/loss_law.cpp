@@ -13,6 +13,9 @@
 namespace hockeystick {
 namespace {
 
+// proof: in units of round-off, more than a product that underflows loses, of the least double or two.
+constexpr double least_slack = 1e-307;
+
 // q P + (1 - q) Q
 std::vector<LossPiece::Term> blend(double q, const LossPiece& piece) {
     std::vector<LossPiece::Term> terms;
@@ -106,11 +109,14 @@ LossLaw LossLaw::sampled(double q) const {
     for (const LossAtom& atom : atoms) {
         const double loss = log_blend(q, atom.loss);
         const double slope = slope_of_blend(q, atom.loss, loss);
-        out.atoms.push_back({loss, atom.log_p - atom.loss + loss,
-                             8 * std::abs(loss) + slope * (atom.loss_slack + 2 * std::abs(atom.loss)),
-                             atom.log_p_slack + atom.loss_slack + 2 * std::abs(atom.log_p) +
-                                 2 * std::abs(atom.loss) + 10 * std::abs(loss) + 2,
-                             atom.group});
+        // Products with q may underflow.
+        const double underflow = atom.loss == 0 && atom.loss_slack == 0 ? 0 : least_slack;
+        out.atoms.push_back(
+            {loss, atom.log_p - atom.loss + loss,
+             8 * std::abs(loss) + slope * (atom.loss_slack + 2 * std::abs(atom.loss)) + underflow,
+             atom.log_p_slack + atom.loss_slack + 2 * std::abs(atom.log_p) + 2 * std::abs(atom.loss) +
+                 10 * std::abs(loss) + 2,
+             atom.group});
     }
     for (const LossPiece& piece : pieces)
         out.pieces.push_back({piece.low, piece.high, piece.gaussian, blend(q, piece), piece.q, piece.group});

@@ -24,11 +24,11 @@ public:
     double max_loss() const override {
         const double base = base_->max_loss();
         if (mode_ == Sampling::add)
-            return upwards(base_->infinity_mass() > 0 || base == infinity ? -std::log1p(-q_)
-                                                                          : -log_blend(q_, -base));
+            return base_->infinity_mass() > 0 || base == infinity ? upwards(-std::log1p(-q_), infinity)
+                                                                  : upwards(-log_blend(q_, -base), base);
         if (base == infinity) return infinity;
         const double plain = log_blend(q_, base), slope = slope_of_blend(q_, base, plain);
-        const double loss = upwards(slope > 0 ? plain + 4 * u * slope * std::abs(base) : plain);
+        const double loss = upwards(slope > 0 ? plain + 4 * u * slope * std::abs(base) : plain, base);
         return mode_ == Sampling::replace_one ? std::max(0.0, loss) : loss;
     }
     double infinity_mass() const override {
@@ -100,9 +100,10 @@ private:
                            parts.front().q_shift == std::vector<double>{0};
         return plain ? std::optional(parts.front().p_shift.front()) : std::nullopt;
     }
-    // Those below the normal doubles are rounded by whole units of theirs.
-    static double upwards(double loss) {
-        return loss == 0 ? loss : loss + std::max(8 * u * std::abs(loss), 1e-323);
+    // Those below the normal doubles are rounded by whole units of theirs, as is what becomes 0 of a base
+    // loss that is none.
+    static double upwards(double loss, double base) {
+        return loss == 0 && base == 0 ? loss : loss + std::max(8 * u * std::abs(loss), 1e-323);
     }
     // The same tangent on a larger scale, where it may be nothing.
     static Tangent raised(const Tangent& t, double exponent) {

@@ -22,6 +22,7 @@
 #include "profile/coupling_engine.hpp"
 #include "profile/few_outcomes.hpp"
 #include "profile/lattice_engine.hpp"
+#include "profile/parts.hpp"
 #include "profile/support_end.hpp"
 
 namespace hockeystick {
@@ -166,26 +167,6 @@ private:
     static constexpr double fine = 1e-3, rare = 1e-9;
     // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
     static constexpr double rounding_of_max_loss = 2e-11;
-    // proof: more than the rounding of a sum over a million kinds.
-    static constexpr double rounding_of_sum = 1e-9;
-
-    // Of the pairs below the mechanisms; empty where every pair is its mechanism.
-    static Composition lower_composition(const Composition& composition) {
-        Composition less;
-        bool any = false;
-        for (const auto& [pair, count] : composition) {
-            const PairPtr part = pair->lower();
-            any = any || part;
-            less.emplace_back(part ? part : pair, count);
-        }
-        return any ? less : Composition{};
-    }
-
-    static Composition on_lattices(Composition composition) {
-        for (auto& [pair, count] : composition)
-            if (PairPtr other = pair->stand_in()) pair = std::move(other);
-        return composition;
-    }
 
     // Answers from the few outcomes beside allocations what the curve leaves open and is rare.
     void keep_few(std::span<const double> epsilons, std::vector<std::optional<Answer>>& curve) const {
@@ -273,15 +254,19 @@ private:
         return inverted_delta_.answer;
     }
 
-    // delta at any eps >= 0 is no more than the sum of the steps' total variations, which may be nothing
-    // where every engine is lost among their rounding.
-    double steps_apart() const {
-        double sum = 0;
-        for (const auto& [pair, count] : on_lattices(composition_)) {
-            if (pair->q_mass() != 1) return 1;
-            sum += static_cast<double>(count) * ClosedForm::of({{pair, 1}}, Engine::fft)->delta(0).upper;
-        }
-        return std::min(1.0, sum * (1 + rounding_of_sum));
+    // Which may be nothing where every engine is lost among the rounding of the steps.
+    double most_apart() const { return steps_apart(on_lattices(composition_)); }
+
+    // Where delta is less than rare steps alone are worth, engines may know nothing from below, after long
+    // searches.
+    Answer with_frequent(Answer best, double delta) const {
+        const Composition left = frequent(composition_);
+        if (left.empty()) return best;
+        const Direction rest(left, accuracy_, memory_limit_, Engine::automatic, before_lattices_);
+        const Answer found = rest.epsilon_bounds(delta);
+        best.lower = std::max(best.lower, std::min(best.upper, found.lower));
+        if (best.engine.empty()) best.engine = found.engine;
+        return best;
     }
 
     // Which eps never exceeds; infinite losses count however little of them a double holds.
@@ -360,7 +345,7 @@ private:
         const std::lock_guard lock(mutex_);
         // An inversion that takes long would look in vain.
         const bool apart_first = inversion_ && !inversion_->quick();
-        if (apart_first && steps_apart() <= delta) return exact(0);
+        if (apart_first && most_apart() <= delta) return exact(0);
         if (const auto& inverted = inverted_epsilon(delta)) {
             best = both(capped(*inverted, delta), best);
             if (close(*inverted, accuracy_)) return best;
@@ -369,8 +354,10 @@ private:
             best = both(best, *ending);
             if (close(best, accuracy_)) return best;
         }
-        if (!apart_first && steps_apart() <= delta) return exact(0);
+        if (!apart_first && most_apart() <= delta) return exact(0);
         if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
+        if (!close(best, near_enough) && !stands_in_) best = with_frequent(best, delta);
+        if (close(best, accuracy_)) return best;
         return with_lattice(
             best, [&] { return lattices().epsilon(delta, accuracy_, most_epsilon()); },
             [&](const Direction& less) { return less.epsilon_bounds(delta); });
@@ -418,7 +405,7 @@ private:
             best = both(*inverted, best);
             if (settled(*inverted)) return best;
         }
-        if (epsilon >= 0) best.upper = std::min(best.upper, steps_apart());
+        if (epsilon >= 0) best.upper = std::min(best.upper, most_apart());
         best = with_chernoff(best, epsilon);
         if (settled(best) || (stands_in_ && best.upper <= no_delta && !(best.lower > 0))) return best;
         return with_lattice(

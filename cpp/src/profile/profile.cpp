@@ -36,6 +36,7 @@ void require_numbers(std::span<const double> epsilons, const char* name) {
 
 Profile::Profile(std::vector<Composition> directions, double accuracy, std::size_t memory_limit,
                  Engine engine, const std::function<void()>& before_lattices) {
+    const StandardArithmetic standard;
     if (directions.empty()) throw std::invalid_argument("Profile: at least one direction is needed");
     if (!(accuracy > 0 && accuracy <= 1)) throw std::invalid_argument("Profile: accuracy must lie in (0, 1]");
     for (auto& composition : directions) {

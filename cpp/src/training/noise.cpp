@@ -38,6 +38,8 @@ constexpr std::size_t block_tiles = 4, block_size = block_tiles * noise_tile;
 constexpr std::size_t slot_size = block_size + 32;
 // Speed: steps prepared at a time.
 constexpr std::size_t most_rows = 16;
+// Limit: numbers that are kept, of which no product of sizes overflows; no machine has that memory.
+constexpr std::size_t most_kept = std::size_t{1} << 44;
 
 void check_bands(const BandedMatrix& matrix, bool solve) {
     require(matrix.bands <= matrix.steps, "bands must be in [1, steps]");
@@ -118,6 +120,8 @@ CorrelatedNoise::CorrelatedNoise(const BandedMatrix& matrix, Form form, const Ch
     slots_ = form == Form::buffers ? matrix.bands : matrix.bands - 1;
     // For H, a row needs what is not kept yet: Z of its window.
     ahead_ = form == Form::solve && slots_ >= many_slots ? most_ahead : 0;
+    require(slots_ + ahead_ <= most_kept / (blocks_ * slot_size),
+            "kept rows times coordinates must be at most 2^44");
     pending_.resize(blocks_ * ahead_ * slot_size);
     if (single) {
         history_ = std::vector<float>(blocks_ * slots_ * slot_size);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "hockeystick/individual.hpp"
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/profile.hpp"
 
@@ -76,14 +77,24 @@ void threads() {
     }
 }
 
-// Whoever uses the C++ library alone is served as well.
+// Whoever uses the C++ library alone is served as well, also where a profile is made: what it knows of
+// infinite losses may be a subnormal number.
 void profiles() {
     const Profile profile({{{gaussian(1), 3}}}, 1e-3);
-    const auto ask = [&profile] {
+    const PairPtr shown = discrete({0}, {1}, {1}, 1e-310), rare = sampled(gaussian(1), 0.5, Sampling::remove);
+    const std::vector<std::uint16_t> counts{3, 40};
+    const auto ask = [&] {
         const Answer delta = profile.delta_bounds(64.0), epsilon = profile.epsilon_bounds(1e-5);
-        return std::vector<double>{delta.lower, delta.upper, epsilon.lower, epsilon.upper};
+        const Answer infinite = Profile({{{shown, 1}}}).delta_bounds(3);
+        IndividualProfiles each({rare});
+        const IndividualAnswers own = each.epsilon(std::span(counts), 1e-5),
+                                deltas = each.delta(std::span(counts), std::vector<double>{30.0, 90.0});
+        return std::vector<double>{delta.lower,     delta.upper,           epsilon.lower, epsilon.upper,
+                                   infinite.upper,  own.lower[0],          own.upper[1],  deltas.lower[0],
+                                   deltas.upper[1], each.log_moments(2)[0]};
     };
     const auto expected = ask();
+    CHECK(expected[4] >= 1e-310);
     const ArithmeticMode before = arithmetic_mode();
     for (const ArithmeticMode mode : disturbed()) {
         set_arithmetic_mode(mode);

@@ -246,6 +246,7 @@ void refusals() {
     CHECK_THROWS(std::invalid_argument, make(hs::BallsInBinsBatches{3, true}, many, 3, {}));
     CHECK_THROWS(std::invalid_argument, make(hs::MinSepBatches{0, 0.1, false}, 4, 3, {}));
     CHECK_THROWS(std::invalid_argument, make(hs::MinSepBatches{2, 0.1, false}, many, 3, {}));
+    CHECK_THROWS(std::invalid_argument, make(hs::MinSepBatches{~std::uint64_t{0}, 0.1, true}, 4, 3, {}));
     const hs::AttributionView graph{pairs.offsets, pairs.users, 3};
     CHECK_THROWS(std::invalid_argument, make(hs::MultiAttributionBatches{graph, 2, 0.1, false, 0}, 5, 3, {}));
     CHECK_THROWS(std::invalid_argument,

@@ -284,6 +284,9 @@ void bad_input() {
     CHECK_THROWS(std::invalid_argument, make(good, 2, 0, 0, 1));
     CHECK_THROWS(std::invalid_argument, make(good, 2, 4, 1, 1));
     CHECK_THROWS(std::invalid_argument, make(good, 2, std::size_t{1} << 33, 0, 1));
+    // Products of these sizes overflowed to 0.
+    const std::vector<double> wide((std::size_t{1} << 15) + 1, 1e-6);
+    CHECK_THROWS(std::invalid_argument, make(wide, wide.size(), 40000, 0, std::uint64_t{1} << 53));
     hs::CorrelatedNoise noise({good, 2, 4}, Form::solve, key, 0, 10, false);
     std::vector<double> wrong(9);
     CHECK_THROWS(std::invalid_argument, noise.next(1, 1.0, std::span(wrong), false));

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from .. import _core
 from .._base.exclusive import undivided
-from .._base.gdp import mu_at
+from .._base.gdp import NARROW, mu_at, narrow_delta
 from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, double, real
 from ..accounting.profile import account
@@ -50,7 +50,7 @@ _COST_ITSELF = (math.inf, 1.0, 1.0, False)  # *format*: a rule under which the v
 
 
 def gdp_budget(epsilon: float, delta: float) -> float:
-    """The largest mu found such that mu-GDP implies (epsilon, delta), certified; to about nine digits, unless delta is next to 0 or 1.
+    """The largest mu found such that mu-GDP implies (epsilon, delta), certified; to about eight digits, unless delta is next to 0 or 1.
 
     delta = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2) (Corollary 2). epsilon > 0, delta in
     (0, 1). Below delta = 1e-300, and where 1 - delta is below some 1e-9, as few digits are left as delta has, at worst half of mu is given up.
@@ -64,8 +64,11 @@ def gdp_budget(epsilon: float, delta: float) -> float:
     mu = mu_at(epsilon, delta)
     for margin in (2e-9, 1e-8, 1e-6, 1e-4, 1e-2, 0.5):
         down = mu * (1.0 - margin)
-        noise = math.nextafter(1.0 / down, 0.0)
-        if account(Gaussian(noise)).delta(epsilon) <= delta:
+        if down <= NARROW:
+            spent = narrow_delta(down, epsilon)
+        else:
+            spent = account(Gaussian(math.nextafter(1.0 / down, 0.0))).delta(epsilon)
+        if spent <= delta:
             return down
     raise ParameterError(f"epsilon = {epsilon!r}, delta = {delta!r}: no Gaussian mechanism is found for them")
 

@@ -37,6 +37,7 @@ _WIDE_SHIFT = 40.0
 _LARGE = 600.0  # *proof*: e to this over 2^-53 is a double
 _GAUSSIAN_REACH = 38.0  # *proof*: exp(-38^2/2) = 3e-314
 _LAPLACE_REACH = 720.0  # *proof*: exp(-720) = 2e-313
+_LEAST = 1e-323  # *proof*: two of the least double: more than what a product below the normal ones loses
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +213,8 @@ class _Law:
         moved = np.where(
             apart < 1.0, e_b * np.expm1(np.minimum(apart, 1.0)), np.exp(np.minimum(a, _LARGE)) - e_b
         )
-        small = np.log1p(q * moved / ((1.0 - q) + q * e_b))
+        # A product that underflows is rounded up: no such loss is 0.
+        small = np.log1p(q * moved / ((1.0 - q) + q * e_b)) + np.where(moved > 0.0, _LEAST, 0.0)
         large = np.logaddexp(0.0, a + (math.log(q) - math.log1p(-q)))
         return np.asarray(np.copysign(np.where(a < _LARGE, small, large), t))
 
