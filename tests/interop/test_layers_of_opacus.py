@@ -12,13 +12,13 @@ import pytest
 import torch
 from hockeystick.interop.opacus import PrivacyEngine
 from hockeystick.interop.opacus_batches import check_replicas, order_of
+from hockeystick.interop.opacus_ghost import check_ghost
 from hockeystick.interop.opacus_layers import (
     Buffers,
     Passes,
     RecordLosses,
     _after_layer,
     _after_model,
-    check_ghost,
     check_gradients,
     watch_layers,
 )
@@ -260,6 +260,12 @@ def layer(kind: str, module: str, trained: bool = True, hooks: Any = None, **mor
         (layer("Linear", "torch.nn", _forward_hooks={0: torch.no_grad, 1: warnings.warn}), "forward hook"),
         (layer("Linear", "torch.nn", hooks={0: len}), "parameter with hooks"),
         (layer("Linear", "torch.nn", trained=False, hooks={0: len}, _forward_hooks={1: len}), None),
+        (layer("Norm", "torch.nn", _forward_pre_hooks={0: len}), "forward hook"),
+        (layer("Norm", "torch.nn", modules=lambda: [layer("Mine", "mine")]), "has a Mine"),
+        (
+            layer("Norm", "torch.nn", modules=lambda: [layer("Linear", "torch.nn", _forward_hooks={0: len})]),
+            "forward hook",
+        ),
     ],
 )
 def test_layers_whose_ghost_norms_are_others(made: Any, message: str | None) -> None:
@@ -282,6 +288,9 @@ class Gated:
 
     def parameters(self, recurse: bool) -> Any:
         return [SimpleNamespace(requires_grad=self.trained)]
+
+    def modules(self) -> Any:
+        return [self]
 
     def register_forward_pre_hook(self, hook: Any, with_kwargs: bool) -> None:
         assert with_kwargs
@@ -308,6 +317,7 @@ def test_layers_that_ghost_clipping_does_not_know_take_one_argument() -> None:
     for inputs, named in (
         ((x,), {}),
         ((x, None), {"scaled": False}),
+        ((x, False, None), {}),
         ((x, None, False, int("1000")), {}),
         ((), {"x": x}),
     ):
@@ -323,6 +333,9 @@ def test_layers_that_ghost_clipping_does_not_know_take_one_argument() -> None:
         gated.training = False
         before(gated, inputs, named)
         gated.training = True
+    gated.trained = None  # type: ignore[assignment]
+    with pytest.raises(hs.ParameterError, match=r"trained of a Gated.* must be what it was in make_private"):
+        before(gated, (x,), {})
 
 
 def test_layers_of_ones_own_are_known_when_sharded() -> None:

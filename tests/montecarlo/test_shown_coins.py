@@ -218,3 +218,27 @@ def test_what_has_no_use_for_it() -> None:
     assert never.rest == 0.0
     assert [weight for _, weight, _ in never.terms[1:]] == [0.0] * 4
     assert never.terms[0][2] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("steps", "p", "records", "most", "noise", "epsilon"),
+    [
+        (38_000, 0.02, 100_000, 2200, 0.4, 345.0),
+        (38_000, 0.02, 100_000, 2200, 0.4, 600.0),
+        (30_000, 0.005, 200_000, 1110, 0.25, 650.0),
+    ],
+)
+def test_what_is_shown_adds_its_share_at_large_epsilons(
+    steps: int, p: float, records: int, most: int, noise: float, epsilon: float
+) -> None:
+    """D(x) is at least 1 - e^x, so that each weight counts with the delta of all coins hidden; a square that overflowed made it nothing."""
+    mechanism = hs.BandMF(hs.matrix.Identity(steps), TruncatedBMinSep(steps, 1, p, records, most), noise)
+    shown = shown_coins(mechanism.scheme)
+    assert shown is not None
+    hidden = (
+        hs.account(hs.PoissonSampled(hs.Gaussian(noise), p) * steps, "remove").delta_bounds(epsilon).lower
+    )
+    least = hidden * math.fsum(weight for _, weight, _ in shown.terms[1:])
+    assert least > 1e-10
+    chosen = tilting(mechanism, epsilon, "remove", only_above=True)
+    assert chosen.extra >= least or chosen.curve is not None

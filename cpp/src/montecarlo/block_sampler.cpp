@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "hockeystick/arithmetic.hpp"
 #include "hockeystick/estimate.hpp"
 #include "hockeystick/parallel.hpp"
 
@@ -78,6 +79,7 @@ std::vector<double> BlockSampler::values_of(const Blocks& blocks, std::span<cons
 }
 
 BlockSampler::Draws BlockSampler::draws(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const {
+    const StandardArithmetic standard;
     const bool counted = std::holds_alternative<TruncatedBMinSep>(mechanism_.scheme);
     const std::vector<double> nothing(group_size * steps(), 0.0);
     Draws all;

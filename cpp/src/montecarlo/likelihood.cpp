@@ -108,7 +108,9 @@ void Rows::Release::operator()(double* p) const noexcept {
 }
 
 Rows Rows::scratch(std::size_t count) {
-    const std::size_t bytes = std::max<std::size_t>(count, 1) * group_size * sizeof(double);
+    constexpr std::size_t row = group_size * sizeof(double);
+    if (count > std::numeric_limits<std::size_t>::max() / row) throw std::bad_alloc();
+    const std::size_t bytes = std::max<std::size_t>(count, 1) * row;
     double* data = spare.exchange(bytes, {}, nullptr);
     if (data == nullptr) data = static_cast<double*>(std::aligned_alloc(64, bytes));
     if (data == nullptr) throw std::bad_alloc();

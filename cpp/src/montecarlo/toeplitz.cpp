@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "hockeystick/arithmetic.hpp"
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/random.hpp"
 #include "numerics/constants.hpp"
@@ -203,6 +204,7 @@ private:
 }  // namespace
 
 std::vector<double> divide_by_toeplitz(std::span<const double> coefficients, std::span<const double> values) {
+    const StandardArithmetic standard;
     require(!coefficients.empty() && coefficients[0] > 0, "the first coefficient must be positive");
     std::vector<double> out(values.size());
     divide(coefficients.first(std::min(coefficients.size(), std::max<std::size_t>(values.size(), 1))), values,
@@ -211,6 +213,7 @@ std::vector<double> divide_by_toeplitz(std::span<const double> coefficients, std
 }
 
 std::vector<double> optimal_toeplitz(std::span<const double> kept, const ToeplitzErrors& errors) {
+    const StandardArithmetic standard;
     const std::size_t bands = kept.size(), steps = errors.response.size();
     require(bands >= 1 && bands <= steps, "bands must be in [1, steps]");
     require(std::ranges::all_of(kept, [](double x) { return x > 0 && std::isfinite(x); }),

@@ -355,9 +355,13 @@ private:
             if (close(best, accuracy_)) return best;
         }
         if (!apart_first && most_apart() <= delta) return exact(0);
-        if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
-        if (!close(best, near_enough) && !stands_in_) best = with_frequent(best, delta);
-        if (close(best, accuracy_)) return best;
+        if (inversion_) {
+            best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
+            if (!stands_in_ && std::isfinite(best.upper) && !close(best, near_enough)) {
+                best = with_frequent(best, delta);
+                if (close(best, accuracy_)) return best;
+            }
+        }
         return with_lattice(
             best, [&] { return lattices().epsilon(delta, accuracy_, most_epsilon()); },
             [&](const Direction& less) { return less.epsilon_bounds(delta); });

@@ -143,7 +143,9 @@ template <typename Out>
 void CorrelatedNoise::next(std::size_t count, double scale, std::span<Out> out, bool add) {
     const std::lock_guard lock(mutex_);
     require(count <= steps() - step_, "there are not that many steps left");
-    require(out.empty() || out.size() == count * width(), "out must have width() numbers for each row");
+    // A product with count may overflow.
+    require(out.empty() || (out.size() % width() == 0 && out.size() / width() == count),
+            "out must have width() numbers for each row");
     settle();
     // Half of a sum without its noise must not be left behind.
     std::optional<Uninterrupted> whole;

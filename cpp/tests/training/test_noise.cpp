@@ -287,6 +287,10 @@ void bad_input() {
     // Products of these sizes overflowed to 0.
     const std::vector<double> wide((std::size_t{1} << 15) + 1, 1e-6);
     CHECK_THROWS(std::invalid_argument, make(wide, wide.size(), 40000, 0, std::uint64_t{1} << 53));
+    const std::vector<double> one{1.0};
+    hs::CorrelatedNoise many({one, 1, std::size_t{1} << 32}, Form::solve, key, 0, 77558837537, false);
+    std::vector<double> few(16);
+    CHECK_THROWS(std::invalid_argument, many.next(237841936, 1.0, std::span(few), false));
     hs::CorrelatedNoise noise({good, 2, 4}, Form::solve, key, 0, 10, false);
     std::vector<double> wrong(9);
     CHECK_THROWS(std::invalid_argument, noise.next(1, 1.0, std::span(wrong), false));

@@ -28,7 +28,8 @@ from .opacus_batches import (
     order_of,
     own_coins,
 )
-from .opacus_layers import RecordLosses, check_ghost
+from .opacus_ghost import check_ghost
+from .opacus_layers import RecordLosses
 from .opacus_steps import ADAPTIVE, ClippingNorm, EqualSizes, check_seen, check_types
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):

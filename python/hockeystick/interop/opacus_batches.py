@@ -14,7 +14,7 @@ from typing import Any
 
 from .._base.lazy import needing
 from .._base.validation import ParameterError, plain
-from .opacus_layers import Buffers, check_ghost, check_layers, watch_layers
+from .opacus_layers import Buffers, check_layers, watch_layers
 from .opacus_steps import (
     ADVICE,
     check_norm,
@@ -153,7 +153,7 @@ class Watch:
     many more as the loader's workers fetch ahead; in the end of a pass, when no more are drawn, at most those. What an earlier pass
     drew pays for nothing in a later one. The sampler must stay as it is: ParameterError, instead of a batch, where it was changed.
     Each record has one row of gradients, no part of a batch is clipped to a larger norm than its noise is for, no layer mixes or
-    keeps records or has its gradients rounded or in another order (`check_layers`, `watch_layers`; `check_ghost`), and the accountant that
+    keeps records or has its gradients rounded or in another order (`check_layers`, `watch_layers`), and the accountant that
     ``engine`` has now records every step.
 
     Warns, once, where a whole pass was drawn in training mode without a step: another optimizer may have made them. Evaluation is
@@ -162,7 +162,6 @@ class Watch:
 
     def __init__(self, loader: Any, optimizer: Any, module: Any, engine: Any, grad_sample_mode: str) -> None:
         self._loader, self._optimizer, self._module = loader, optimizer, module
-        self._mode = grad_sample_mode
         self._engine, self._accountant = engine, engine.accountant
         self._trained = getattr(module, "_module", module)
         self._buffers = Buffers(self._trained)
@@ -237,11 +236,12 @@ class Watch:
 
     def _announcing(self, do_skip: bool = True) -> None:
         # All replicas are told so of their first batch, and none waits for another one.
-        if isinstance(self._trained, torch.nn.parallel.DistributedDataParallel):
+        kinds = {kind.__name__ for kind in type(self._trained).__mro__}
+        if found := kinds & {"DistributedDataParallel", "FSDPModule"}:
             raise ParameterError(
-                "module is a torch.nn.parallel.DistributedDataParallel: must be an "
-                "opacus.distributed.DifferentiallyPrivateDistributedDataParallel with BatchMemoryManager; torch's exchanges gradients in "
-                "each backward pass, and where replicas have different numbers of parts those of one are added, unclipped, to the sums of another"
+                f"module is a {found.pop()}: must be an opacus.distributed.DifferentiallyPrivateDistributedDataParallel with BatchMemoryManager; "
+                "others exchange gradients in each backward pass, and where replicas have different numbers of parts those of one are added to the sums "
+                "of another"
             )
         self._waiting, self._announced = self._waiting + self._announced, True
         self._signal(do_skip)
@@ -261,7 +261,6 @@ class Watch:
         # Each part of a batch, before it is added to the others.
         check_types(getattr(optimizer, "params", ()))
         check_layers(self._trained)
-        check_ghost(self._trained, self._mode)
         self._buffers.see()
         check_seen(optimizer, "grad")
         if self._engine.accountant is not self._accountant:

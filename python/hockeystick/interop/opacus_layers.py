@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._base.lazy import needing
 from .._base.validation import ParameterError
+from .opacus_ghost import watch_ghost
+from .opacus_modules import is_a, trains
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
-    from opacus.grad_sample import GradSampleHooksFastGradientClipping as GhostHooks
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
 
 _LOOKED_AT = 1000  # *limit*: operations that are looked at; the recursion that frees so many needs less than 256 KB of stack
 _ROUNDED = "gradients of 16 bits let a record move the sum by several times max_grad_norm"
-_KNOWN = ("torch", "opacus", "transformers", "hockeystick")
-"""Packages whose layers stay as they were made, and whose hooks leave what a layer returns as it is."""
-
-
-def _is(layer: Any, *names: str) -> bool:
-    return any(kind.__name__ in names for kind in type(layer).__mro__)
-
-
-def _kind(layer: Any) -> Any:
-    """The class of ``layer``, or the one that FSDP2 has derived its own from."""
-    return next(kind for kind in type(layer).__mro__ if not kind.__name__.startswith("FSDP"))
 
 
 def check_layers(module: Any) -> None:
@@ -39,62 +27,17 @@ def check_layers(module: Any) -> None:
     """
     for name, layer in module.named_modules() if hasattr(module, "named_modules") else ():
         problem = ""
-        if _is(layer, "_BatchNorm") and (layer.training or getattr(layer, "running_mean", None) is None):
+        if is_a(layer, "_BatchNorm") and (layer.training or getattr(layer, "running_mean", None) is None):
             problem = (
                 "normalises by the batch, so that one record moves the gradients of all others, and keeps statistics of the data without "
                 "noise: replace it (nn.GroupNorm), or call eval() on it, after each train()"
             )
-        elif _is(layer, "_InstanceNorm") and layer.training and getattr(layer, "track_running_stats", False):
+        elif is_a(layer, "_InstanceNorm") and layer.training and getattr(layer, "track_running_stats", False):
             problem = "keeps statistics of the data without noise: make it with track_running_stats=False"
-        elif _is(layer, "Embedding", "EmbeddingBag") and getattr(layer, "max_norm", None) is not None:
+        elif is_a(layer, "Embedding", "EmbeddingBag") and getattr(layer, "max_norm", None) is not None:
             problem = "changes the weights of what it sees without noise: make it with max_norm=None"
         if problem:
             raise ParameterError(f"module.{name} = {layer!r}: {problem}")
-
-
-def check_ghost(module: Any, grad_sample_mode: str) -> None:
-    """Raise ParameterError where ghost clipping finds other norms than those of the gradients that are summed.
-
-    Convolutions are taken to be padded with zeros, embeddings not to divide by how often a word occurs in the batch, bags to hold each
-    word once and with weight 1; layers that Opacus does not know are differentiated anew, as they were when they were wrapped; and
-    hooks, and a ``forward`` that an instance has of its own, act on the gradients that are summed alone.
-    """
-    if "ghost" not in grad_sample_mode or not hasattr(module, "named_modules"):
-        return
-    for name, layer in module.named_modules():
-        if not any(each.requires_grad for each in layer.parameters(recurse=False)):
-            continue
-        problem = ""
-        if _is(layer, "_ConvNd") and getattr(layer, "padding_mode", "zeros") != "zeros":
-            problem = f".padding_mode = {layer.padding_mode!r}: must be 'zeros', which norms are computed for"
-        elif getattr(layer, "scale_grad_by_freq", False):
-            problem = ".scale_grad_by_freq = True: must be False, which norms are computed for"
-        elif _is(layer, "EmbeddingBag"):
-            problem = " is an EmbeddingBag: must be an Embedding, whose outputs are added up: norms are those of words that occur once"
-        elif (own := _kind(layer)).forward.__module__.split(".")[0] not in _KNOWN:
-            problem = f" is a {own.__name__}, whose norms are computed as it is now"
-        elif "forward" in vars(layer):
-            problem = ".forward was replaced: must be that of its class, which norms are computed for"
-        elif strangers := [
-            hook for hook in getattr(layer, "_forward_hooks", {}).values() if not _known(hook)
-        ]:
-            problem = f" has a forward hook, {strangers[0]!r}: must have none, as norms are those of what the layer itself returns"
-        elif any(map(_changed, layer.parameters(recurse=False))):
-            problem = " has a parameter with hooks of its own: must have none, as norms are those of gradients before hooks"
-        if problem:
-            raise ParameterError(
-                f"module.{name}{problem}, with grad_sample_mode = {grad_sample_mode!r}, so that a record may move the sum by more than "
-                "max_grad_norm; use grad_sample_mode='hooks'"
-            )
-
-
-def _known(hook: Any) -> bool:
-    return str(getattr(hook, "__module__", "")).split(".")[0] in _KNOWN
-
-
-def _changed(parameter: Any) -> bool:
-    kinds = "_backward_hooks", "_post_accumulate_grad_hooks"
-    return parameter.requires_grad and any(getattr(parameter, kind, None) for kind in kinds)
 
 
 class RecordLosses(DPLossFastGradientClipping):  # type: ignore[misc, unused-ignore]
@@ -142,44 +85,27 @@ def watch_layers(module: Any, whole: Any, grad_sample_mode: str) -> None:
             _check_type(kind, "MixedPrecisionPolicy.reduce_dtype")
         added.append(layer.register_forward_hook(_after_layer))
         added.append(layer.register_forward_hook(passes.after_layer))
-        if "ghost" in grad_sample_mode and _is_differentiated_anew(layer):
-            added.append(layer.register_forward_pre_hook(_before_unknown, with_kwargs=True))
-        if _is(layer, "DPRNNBase"):
+        if is_a(layer, "Conv2d"):
+            added.append(layer.register_forward_hook(_after_convolution))
+        if "ghost" in grad_sample_mode:
+            added.extend(watch_ghost(layer))
+        if is_a(layer, "DPRNNBase"):
             added.append(layer.register_forward_pre_hook(_before_recurrent, with_kwargs=True))
             added.append(layer.register_forward_pre_hook(passes.before_recurrent, with_kwargs=True))
     if kept is not None:
         kept.extend(added)
 
 
-def _trains(module: Any) -> bool:
-    return bool(module.training and torch.is_grad_enabled())
-
-
-def _is_differentiated_anew(layer: Any) -> bool:
-    known = _kind(layer) in GhostHooks.NORM_SAMPLERS or _kind(layer) in GhostHooks.GRAD_SAMPLERS
-    return not known and any(each.requires_grad for each in layer.parameters(recurse=False))
-
-
-_signature = functools.cache(inspect.signature)
-
-
-def _before_unknown(layer: Any, inputs: Any, named: Any) -> None:
-    if not _trains(layer):
-        return
-    signature = _signature(type(layer).forward)
-    for name, value in list(signature.bind(layer, *inputs, **named).arguments.items())[2:]:
-        default = signature.parameters[name].default
-        if value is not default and not (isinstance(value, (bool, int, float, str)) and value == default):
-            raise ParameterError(
-                f"{name}: must have its default in {type(layer).__name__}.forward; ghost clipping computes norms as if it had, so that a "
-                "record may move the sum by more than max_grad_norm: use grad_sample_mode='hooks'"
-            )
+def _after_convolution(layer: Any, inputs: Any, output: Any) -> None:
+    """Opacus reads what it has kept of this use by the strides that it has in a tensor of its own."""
+    if trains(layer) and getattr(layer, "activations", None):
+        layer.activations[-1] = [each.contiguous() for each in layer.activations[-1]]
 
 
 def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
     for value in (*inputs, *named.values()):
         order = getattr(value, "sorted_indices", None)
-        if order is None or not _trains(layer):
+        if order is None or not trains(layer):
             continue
         if not torch.equal(order, torch.arange(len(order), device=order.device)):
             raise ParameterError(
@@ -189,7 +115,7 @@ def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
 
 
 def _after_layer(layer: Any, inputs: Any, output: Any) -> None:
-    if _trains(layer):
+    if trains(layer):
         for value in _tensors(output):
             _check_value(value, type(layer).__name__)
 
@@ -207,7 +133,7 @@ class Passes:
     def after_layer(self, layer: Any, inputs: Any, output: Any) -> None:
         """Of what Opacus has kept of this use, which is among those that wait."""
         seen = getattr(layer, "activations", None)
-        if _trains(layer) and seen and seen[-1] and not _is(layer, "RNNLinear"):
+        if trains(layer) and seen and seen[-1] and not is_a(layer, "RNNLinear"):
             shape = seen[-1][0].shape
             if len(shape) > self._dimension:
                 self._see(layer, layer.parameters(recurse=False), shape[self._dimension], 1)
@@ -215,7 +141,7 @@ class Passes:
     def before_recurrent(self, layer: Any, inputs: Any, named: Any) -> None:
         """Of the whole sequence: its steps have fewer and fewer rows if it is packed, of the same records."""
         given = [*inputs, *named.values()]
-        if given and _trains(layer):
+        if given and trains(layer):
             sizes = getattr(given[0], "batch_sizes", None)
             count = given[0].shape[int(not layer.batch_first)] if sizes is None else int(sizes[0])
             self._see(layer, layer.parameters(), count, 0)
@@ -234,7 +160,7 @@ class Passes:
 
 
 def _after_model(module: Any, inputs: Any, output: Any) -> None:
-    if _trains(module):
+    if trains(module):
         # A model that is called on what it returned goes on with a graph that was looked at.
         check_gradients(output, begun=any(each.grad_fn is not None for each in _tensors(inputs)))
 

@@ -49,27 +49,27 @@ class ShownCoins:
             w * stick(math.sqrt(k) * distance, epsilon + shift) for k, w, shift in self.terms[1:]
         )
 
-    def remove(self, distance: float, epsilon: float, spread: float) -> float:
-        """The sum over k >= 1 and ``rest`` in closed form: ``distance`` is max|c_i| / sigma, ``spread`` E_Q[(P/Q - 1)^2]."""
+    def remove(self, distance: float, epsilon: float, log_spread: float) -> float:
+        """The sum over k >= 1 and ``rest`` in closed form: ``distance`` is max|c_i| / sigma, ``log_spread`` ln E_Q[(P/Q - 1)^2]."""
         edges = np.arange(0.0, epsilon + _FAR, _CELL)
         total = self.rest
         for k, weight, shift in self.terms[1:]:
-            # u D(epsilon - ln u) rises with u = P/Q: beyond edge i it is at most kappa_i (u - 1)^2.
-            values = np.array(
-                [math.exp(e) * stick(math.sqrt(k) * distance, epsilon + shift - e) for e in edges.tolist()]
-            )
-            ratios = np.append(values[2:], math.exp(edges[-1])) / np.expm1(edges[1:]) ** 2
+            # u D(epsilon - ln u) rises with u = P/Q: beyond edge i it is at most kappa_i (u - 1)^2. All in logarithms.
+            far = math.sqrt(k) * distance
+            values = np.array([e + math.log(stick(far, epsilon + shift - e)) for e in edges.tolist()])
+            own = edges[1:]
+            ratios = np.append(values[2:], edges[-1]) - 2.0 * (own + np.log1p(-np.exp(-own)))
             kappa = np.maximum.accumulate(ratios[::-1])[::-1]
-            total += weight * min(1.0, float(np.min(values[1:] + kappa * spread)))
+            total += weight * math.exp(min(0.0, np.min(np.logaddexp(values[1:], kappa + log_spread))))
         return total * ROUND_UP
 
-    def add(self, distance: float, epsilon: float, spread: float) -> float:
+    def add(self, distance: float, epsilon: float, log_spread: float) -> float:
         """H(Q||P) where epsilon >= -none; see `remove`."""
         total = self.rest
         for k, weight, shift in self.terms[1:]:
             least = self.none + k * self.kept  # of ln P/Q, what is shown left out
             here, worst = (stick(math.sqrt(k) * distance, epsilon + x) for x in (0.0, least))
-            share = 0.5 * math.sqrt(spread) * math.exp(-shift) / -math.expm1(least)
+            share = 0.5 * math.exp(min(0.5 * log_spread - shift, 700.0)) / -math.expm1(least)
             total += weight * (here + min(1.0, share) * (worst - here))
         return total * ROUND_UP
 

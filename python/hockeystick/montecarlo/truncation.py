@@ -78,7 +78,7 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
         for m in _MOST_MET:
             rest = min(rest, _beyond(moments, epsilon, m * rho) * met + cut_probability(scheme, m + 1))
         remove = met + rest
-        add = met if epsilon >= -none else (1.0 + math.exp(min(epsilon, 700.0))) * met
+        add = met if epsilon >= -none else met + _times_exp(met, epsilon)
         # The moment with one truncated round is at least this; the table takes seconds. An example that hardly
         # ever takes part needs no table.
         peak = (2.0 * float(np.max(mechanism.strategy.column_norms())) / mechanism.noise_multiplier) ** 2
@@ -92,7 +92,9 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
     if epsilon >= -none:
         known = min(known, add)
         shown = shown_coins(scheme)
-        above = min(known, seen, 1.0 if shown is None else shown.add(_distance(base), epsilon, _spread(base)))
+        above = min(
+            known, seen, 1.0 if shown is None else shown.add(_distance(base), epsilon, _log_spread(base))
+        )
     limit = 1.0 / ROUND_UP
     values = (remove, min(add, known), known, above)
     return Reduction(base, max(0.0, 1.0 - cut), *(min(limit, value) * ROUND_UP for value in values))
@@ -104,9 +106,18 @@ def _has_table(scheme: TruncatedBMinSep, rho: float) -> bool:
     return rho > 1e-300 and apart <= _MOST_APART and scheme.steps * apart <= _MOST_ENTRIES
 
 
-def _spread(base: BandMF) -> float:
-    """E_Q[(P/Q - 1)^2], rounded up."""
-    return math.expm1(min(700.0, log_moment(base, 2) + 1e-10)) if 2 in orders(base) else math.inf
+def _times_exp(factor: float, exponent: float) -> float:
+    """factor e^exponent, infinite where that may overflow."""
+    whole = exponent + math.log(factor) if factor > 0.0 else -math.inf
+    return math.exp(whole) * (1.0 + 1e-12) if whole < 700.0 else math.inf
+
+
+def _log_spread(base: BandMF) -> float:
+    """ln E_Q[(P/Q - 1)^2], rounded up."""
+    if 2 not in orders(base):
+        return math.inf
+    moment = log_moment(base, 2) + 1e-10
+    return moment + math.log(-math.expm1(-moment)) + 1e-12
 
 
 def _distance(mechanism: BandMF) -> float:
@@ -256,7 +267,7 @@ def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool 
 def _shown(base: BandMF, shown: ShownCoins, epsilon: float) -> Tilting:
     """Theorem 7b: in closed form where a million samples leave more open, else averaged."""
     distance, shift = _distance(base), shown.terms[0][2]
-    extra = shown.remove(distance, epsilon, _spread(base))
+    extra = shown.remove(distance, epsilon, _log_spread(base))
     open_ = base._tilted(((1.0, 2, 1.0, 0.0),)).log_bound(epsilon) + math.log(_MILLION)
     if math.log(max(extra, 1e-300)) < open_:
         return Tilting(base, extra, 0.0, 1.0, shift)
@@ -275,7 +286,7 @@ def _replacement(mechanism: object, epsilon: float, only_above: bool) -> Tilting
     none, met = base.no_participation_log_probability, meeting_cuts(scheme)
     logs = [log_moment(base, a) - (a - 1) * epsilon - a * none for a in orders(base)]
     seen = min(met, _seen(mechanism, epsilon, 2.0)) if only_above else met
-    extra = (seen + met * math.exp(min(-none, *logs, 700.0))) * ROUND_UP
+    extra = (seen + _times_exp(met, min(-none, *logs))) * ROUND_UP
     reach = whole._tilted(((1.0, 2, 1.0, 0.0),)).log_bound(epsilon)
     if not extra < min(1.0, math.exp(min(0.0, reach + math.log(_MILLION)))):
         return Tilting(whole, LARGE_COUNT_RISK)

@@ -1,0 +1,30 @@
+"""What kind of module a layer of an Opacus model is, and whether it is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._base.lazy import needing
+
+with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
+    import torch
+
+
+def is_a(layer: Any, *names: str) -> bool:
+    """Whether a class of one of these names is among those of ``layer``."""
+    return any(kind.__name__ in names for kind in type(layer).__mro__)
+
+
+def kind_of(layer: Any) -> Any:
+    """The class of ``layer``, or the one that FSDP2 has derived its own from."""
+    return next(kind for kind in type(layer).__mro__ if not kind.__name__.startswith("FSDP"))
+
+
+def has_trained(layer: Any) -> bool:
+    """Whether some weight of its own is trained."""
+    return any(each.requires_grad for each in layer.parameters(recurse=False))
+
+
+def trains(layer: Any) -> bool:
+    """Whether a forward pass now is one of training."""
+    return bool(layer.training and torch.is_grad_enabled())
