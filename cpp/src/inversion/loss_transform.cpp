@@ -62,6 +62,38 @@ Rates rates(const Terms& terms) {
     return out;
 }
 
+// By how much the angle of a sum of exponentials is at most off its height times `rate`, per unit of the
+// height, between two ends: that of 1 - share + share e^{i y}, y the height times the largest other rate's
+// distance, whose real part is positive. The logarithm of the share of `rate` is concave, and least at an
+// end.
+double turned(const Terms& terms, double rate, Rates ends, double height) {
+    double farthest = 0, share = 0;
+    for (const auto& term : terms) farthest = std::max(farthest, std::abs(term.rate - rate));
+    if (farthest == 0) return 0;
+    if (!(farthest * height < 0.5 * pi)) return infinity;
+    for (const double t : {ends.low, ends.high}) {
+        double largest = -infinity, others = 0, all = 0;
+        for (const auto& term : terms) largest = std::max(largest, term.log_weight + term.rate * t);
+        for (const auto& term : terms) {
+            const double e = std::exp(term.log_weight + term.rate * t - largest);
+            all += e;
+            if (term.rate != rate) others += e;
+        }
+        share = std::max(share, others / all);
+    }
+    return share * farthest / (1 - share * (1 - std::cos(farthest * height))) * (1 + 1e-9);
+}
+
+// The same of the loss: by the rates, or, as a rare sample hardly turns it, by what turns beside one of Q's.
+double turn_of(const LossPiece& piece, Rates ends, double height) {
+    const Rates p = rates(piece.p), q = rates(piece.q);
+    double turn = std::max(p.high - q.low, q.high - p.low);
+    if (piece.gaussian) return turn;
+    for (const double rate : {q.low, q.high})
+        turn = std::min(turn, turned(piece.p, rate, ends, height) + turned(piece.q, rate, ends, height));
+    return turn;
+}
+
 // Where g = p^{1+s} q^{-s} has its bulk: to the right of `high` the slope of ln g is at most high - t, to the
 // left of `low` at least low - t, and the same for p and q.
 Rates bulk(const LossPiece& piece, double s) {
@@ -200,7 +232,7 @@ double LossTransform::zero_mass() const {
 }
 
 // ln of the largest |p^{1+z} q^{-z}| on an ellipse is at most that on the real axis, grown by what the sums
-// lose off the axis, and by what they turn: tau times `turn` times the height.
+// lose off the axis, and by what they turn: tau times `turns` times the height.
 std::vector<LossTransform::Panels::Line> LossTransform::Panels::errors(double s) const {
     std::vector<Line> lines;
     for (std::size_t e = 0; e < ellipses().size(); ++e) {
@@ -225,7 +257,7 @@ std::vector<LossTransform::Panels::Line> LossTransform::Panels::errors(double s)
         }
         if (piece->gaussian) sum += 0.5 * height * height;
         if (s > 0 && q_spread > 0) sum -= s * std::log(std::cos(0.5 * q_spread * height));
-        lines.push_back({sum + ellipse.log_factor + std::log(half), turn * height});
+        lines.push_back({sum + ellipse.log_factor + std::log(half), turns[e] * height});
     }
     return lines;
 }
@@ -259,25 +291,28 @@ std::optional<LossTransform::Panels> LossTransform::make_panels(const LossPiece&
     const double largest_tilt = tilts.back().s;
     const double modulus = std::hypot(largest_tilt, tau);
     const double far = std::sqrt(2 * std::log(16 * (1 + modulus) / tolerance)) + 0.5;
-    Panels panels{&piece, infinity, -infinity, 0, 0, p_rates.spread(), q_rates.spread(), {}};
+    Panels panels{&piece, infinity, -infinity, 0, 0, p_rates.spread(), q_rates.spread(), {}, {}};
     for (const Tilt& tilt : tilts) {
         const Rates range = range_of(piece, tilt.s, far);
         panels.low = std::min(panels.low, range.low);
         panels.high = std::max(panels.high, range.high);
     }
     const double length = panels.high - panels.low;
-    panels.turn = std::max(p_rates.high - q_rates.low, q_rates.high - p_rates.low);
+    panels.turn = turn_of(piece, {panels.low, panels.high}, 0);
     double count = std::max(1.0, std::ceil(length * panels.turn * tau / 60));
     for (;; count = std::ceil(1.4 * count)) {
         if (!(count <= most)) return {};
         panels.half = 0.5 * length / count;
         panels.around.clear();
+        panels.turns.clear();
         for (const Ellipse& ellipse : ellipses()) {
             auto& all = panels.around.emplace_back();
-            const double reach = ellipse.wide * panels.half;
+            double& turn = panels.turns.emplace_back(0);
+            const double reach = ellipse.wide * panels.half, height = ellipse.tall * panels.half;
             for (int i = 0; i < static_cast<int>(count); ++i) {
                 const double centre = panels.low + (2 * i + 1) * panels.half;
                 const double left = centre - reach, right = centre + reach;
+                turn = std::max(turn, turn_of(piece, {left, right}, height));
                 all.push_back({centre, density(piece.p, centre).log_value, density(piece.q, centre).log_value,
                                density(piece.p, left).mean, density(piece.p, right).mean,
                                density(piece.q, left).mean, density(piece.q, right).mean});

@@ -43,6 +43,7 @@ private:
         const LossPiece* piece;
         double low, high, half, turn, p_spread, q_spread;
         std::vector<std::vector<Around>> around;  // for each size of ellipse
+        std::vector<double> turns;                // as is this, of the loss off the axis
         // ln of the rule's error for p^{1+z} q^{-z} at z = s + i tau, as the least of several lines in tau.
         struct Line {
             double offset, slope;

@@ -84,6 +84,45 @@ void by_own_profile(const hs::PairPtr& pair, double s, double step, double low, 
     transform(m, s, step, 24, 2e-5, by_profile(*pair, low, high, 1e-4));
 }
 
+// Rarely sampled Laplace noise, whose losses hardly turn, at frequencies of some turns of theirs: against
+// Simpson's rule, which knows nothing of panels. a: the shift; both: replaced, not removed.
+void rare_samples(double a, double q, bool both) {
+    const auto pair =
+        both ? hs::location_mixture(hs::Noise::laplace, 1, {0, a}, {1 - q, q}, {0, -a}, {1 - q, q})
+             : hs::sampled(hs::laplace(a), q, hs::Sampling::remove);
+    const hs::LossTransform m(*pair->loss_law(), 1e-6);
+    // Densities beside that of the noise about 0, less 1.
+    const auto moved = [&](double t, double shift) {
+        return q * std::expm1(std::abs(t) - std::abs(t - shift));
+    };
+    const auto integrand = [&](double t, Complex z) {
+        const double p = moved(t, a), other = both ? moved(t, -a) : 0;
+        return 0.5 * std::exp(-std::abs(t)) * std::exp((1.0 + z) * std::log1p(p) - z * std::log1p(other));
+    };
+    const auto truth = [&](Complex z) {
+        constexpr int cells = 16000;
+        // Beyond the shifts the ratio is constant, and the noise has the mass of its density.
+        Complex sum = integrand(a, z) + integrand(both ? -a : 0, z);
+        for (const double low : {both ? -a : 0.0, 0.0}) {
+            const double h = a / cells;
+            for (int i = 0; i < cells; ++i) {
+                const double t = low + i * h;
+                sum += h / 6 * (integrand(t, z) + 4.0 * integrand(t + 0.5 * h, z) + integrand(t + h, z));
+            }
+            if (!both) break;
+        }
+        return sum;
+    };
+    const double most = q * std::expm1(a), s = 0.4 / most, step = 0.5 / most;
+    const hs::Transform::Row row = m.row(s, step, 120, 1e-12);
+    CHECK(row.value.size() == 120);
+    for (std::size_t j = 0; j < row.value.size(); ++j) {
+        const Complex value = truth({s, step * static_cast<double>(j)}) * std::exp(-row.shift);
+        CHECK(std::abs(1.0 + row.value[j] - value) <= row.error[j] + 2e-12);
+        CHECK(row.error[j] <= 1e-12 + 1e-13 * static_cast<double>(1 + j) / most);
+    }
+}
+
 // T randomised responses: binomial masses, in logarithms.
 double binomial_delta(double epsilon, std::uint64_t steps, double at) {
     const double t = static_cast<double>(steps), truth = 1 / (1 + std::exp(-epsilon));
@@ -398,6 +437,9 @@ int main() {
     by_own_profile(hs::sampled(hs::laplace(1), 0.1, remove), 2, 1, -1, 1);
     by_own_profile(hs::sampled(hs::laplace(1), 0.1, add), 2, 1, -1, 1);
     by_own_profile(hs::sampled(hs::laplace(2), 0.3, both), 1.5, 0.7, -2, 2);
+    for (const double q : {0.3, 1e-2, 1e-4, 1e-6})
+        for (const double a : {0.3, 1.0, 3.0})
+            for (const bool replaced : {false, true}) rare_samples(a, q, replaced);
     by_own_profile(hs::sampled(hs::gaussian(1.2), 0.2, both), 1.5, 0.5, -8, 8);
     by_own_profile(hs::sampled(hs::gaussian(0.5), 0.02, both), 3, 2, -4, 4);
     by_own_profile(hs::location_mixture(hs::Noise::laplace, 0.8, {0, 1}, {0.8, 0.2}, {0, -1}, {0.8, 0.2}),
@@ -452,6 +494,8 @@ int main() {
     engines_agree({{hs::laplace(0.3), 20}, {hs::gaussian(0.4), 3}}, {1e-2, 1e-9}, 1e-9);
     engines_agree({{hs::sampled(hs::laplace(1), 0.1, add), 400}}, {1e-2, 1e-8}, 1e-8);
     engines_agree({{hs::sampled(hs::laplace(1), 0.1, both), 400}}, {1e-2, 1e-8}, 1e-8);
+    engines_agree({{hs::sampled(hs::laplace(1), 1e-4, remove), 100}}, {1e-5, 1e-8}, 1e-8);
+    engines_agree({{hs::sampled(hs::laplace(1), 1e-4, both), 100}}, {1e-5, 1e-8}, 1e-8);
     engines_agree({{hs::sampled(hs::gaussian(0.8), 0.1, both), 300}}, {1e-2, 1e-8}, 1e-8);
     engines_agree({{responses(0.5, 0.5), 60}, {responses(0.25, 0), 40}}, {1e-2, 1e-6}, 1e-8);
     const auto cut = [&](double full, const hs::PairPtr& branch, const hs::PairPtr& other) {
