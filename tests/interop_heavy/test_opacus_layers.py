@@ -218,6 +218,39 @@ class Columns(nn.Module):
         return self.layer(x).squeeze(3).mean(2)
 
 
+def test_linear_layers_on_maps_are_refused_under_ghost_clipping() -> None:
+    """Norms of outputs of four dimensions are not computed, and were 0 when sharded: a record moved the sum by 1.6e5 norms."""
+    x, y = torch.randn(30, 2, 2, 6), torch.randint(0, 2, (30,))
+
+    def model() -> nn.Sequential:
+        return nn.Sequential(nn.Linear(6, 5), nn.Flatten(), nn.Linear(20, 2))
+
+    with pytest.raises(hs.ParameterError, match="a Linear has an output of 4 dimensions"):
+        train(private(model(), x, y, "ghost"))
+    assert train(private(model(), x, y, "hooks")) == 2
+
+
+def test_layers_that_were_frozen_are_refused_under_ghost_clipping() -> None:
+    """Opacus has no hooks on them, and their gradients were summed as they are."""
+    x, y = torch.randn(30, 6), torch.randint(0, 2, (30,))
+    model = nn.Sequential(nn.Linear(6, 5, bias=False), nn.Linear(5, 2))
+    model[0].requires_grad_(False)
+    parts = private(model, x, y, "ghost")
+    model[0].requires_grad_(True)
+    with pytest.raises(hs.ParameterError, match=r"has a gradient and no norms"):
+        train(parts)
+
+
+def test_convolutions_see_maps_of_one_pixel() -> None:
+    """Whatever strides those have, torch calls them contiguous: Opacus read padding alone, and norms of 0."""
+    torch.manual_seed(4)
+    x, y = torch.randn(20, 6, 5, 5).to(memory_format=torch.channels_last), torch.randint(0, 4, (20,))
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(6, 4, 3, padding=1, bias=False), nn.Flatten())
+    parts = private(model, x, y, "ghost", max_grad_norm=0.01)
+    train(parts, epochs=1)
+    assert float(parts[2].params[0].summed_grad.norm()) > 0.01
+
+
 @pytest.mark.parametrize("mode", ["hooks", "ghost"])
 @pytest.mark.parametrize("kind", ["plain", "transposed", "innermost", "channels last"])
 def test_convolutions_see_records_wherever_they_lie(kind: str, mode: str) -> None:

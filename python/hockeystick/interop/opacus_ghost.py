@@ -125,7 +125,11 @@ class Anew:
                     f"train() before), as norms are computed with that{_ADVICE}"
                 )
         signature = _signature(type(layer).forward)
-        for name, value in list(signature.bind(layer, *inputs, **named).arguments.items())[2:]:
+        given = list(signature.bind(layer, *inputs, **named).arguments.items())[1:]
+        several = (
+            len(inputs) > 1 and signature.parameters[given[0][0]].kind is inspect.Parameter.VAR_POSITIONAL
+        )
+        for name, value in given if several else given[1:]:
             default = signature.parameters[name].default
             alike = value is default or (isinstance(value, _PLAIN) and value == default)
             if not alike and any(each is not None and each is not False for each in (value, default)):
@@ -145,7 +149,11 @@ def watch_ghost(layer: Any) -> list[Any]:
 
 
 def _after_ghost(layer: Any, inputs: Any, output: Any) -> None:
-    """Hooks may be there in this pass alone."""
-    problem = _problem(layer) if trains(layer) else ""
+    """Hooks may be there in this pass alone; and of linear layers, norms are computed of outputs of two or three dimensions, and else are 0."""
+    if not trains(layer):
+        return
+    problem = _problem(layer)
+    if is_a(layer, "Linear") and output.dim() > 3:
+        problem = f" has an output of {output.dim()} dimensions: must have 2 or 3, which norms are computed for: flatten those in the middle"
     if problem:
         raise ParameterError(f"module: a {type(layer).__name__}{problem}{_ADVICE}")

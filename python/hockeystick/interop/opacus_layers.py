@@ -85,8 +85,8 @@ def watch_layers(module: Any, whole: Any, grad_sample_mode: str) -> None:
             _check_type(kind, "MixedPrecisionPolicy.reduce_dtype")
         added.append(layer.register_forward_hook(_after_layer))
         added.append(layer.register_forward_hook(passes.after_layer))
-        if is_a(layer, "Conv2d"):
-            added.append(layer.register_forward_hook(_after_convolution))
+        if is_a(layer, "Conv2d", "Embedding"):
+            added.append(layer.register_forward_hook(_after_strided))
         if "ghost" in grad_sample_mode:
             added.extend(watch_ghost(layer))
         if is_a(layer, "DPRNNBase"):
@@ -96,10 +96,19 @@ def watch_layers(module: Any, whole: Any, grad_sample_mode: str) -> None:
         kept.extend(added)
 
 
-def _after_convolution(layer: Any, inputs: Any, output: Any) -> None:
-    """Opacus reads what it has kept of this use by the strides that it has in a tensor of its own."""
+def _after_strided(layer: Any, inputs: Any, output: Any) -> None:
+    """Opacus reads what it has kept of this use by the strides that it would have in a tensor of its own.
+
+    Of maps of one pixel torch calls others contiguous, too, which padding then keeps.
+    """
     if trains(layer) and getattr(layer, "activations", None):
-        layer.activations[-1] = [each.contiguous() for each in layer.activations[-1]]
+        layer.activations[-1] = [_in_order(each) for each in layer.activations[-1]]
+
+
+def _in_order(value: Any) -> Any:
+    if value.stride() == torch.empty(value.shape, device="meta").stride():
+        return value
+    return value.clone(memory_format=torch.contiguous_format)
 
 
 def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:

@@ -118,6 +118,11 @@ def check_seen(optimizer: Any, name: str) -> None:
     for parameter, norm in zip(parameters, norms, strict=True):
         gradient = getattr(parameter, name)
         found = torch.zeros((), device=device) if gradient is None else gradient.detach().norm().to(device)
+        if norm is None and float(found) != 0.0:
+            raise ParameterError(
+                f"parameters[{len(excess)}].{name}: it has a gradient and no norms, so that nothing was clipped: it was frozen in make_private (call "
+                "it again after unfreezing), or is used outside its module"
+            )
         excess.append(found if norm is None else found - (factors * norm.to(device)).sum())
     most = _SLACK * limit * len(total)
     worst = int(torch.stack(excess).argmax())
