@@ -234,3 +234,25 @@ def test_blocks_as_wide_as_a_part_of_the_scale_lack_no_mass(epsilon: float) -> N
     """The rule for a block of .066 scales lacks 4e-14 of it: delta was that much less than the rate at which the record shows."""
     profile = hs.account(hs.PoissonSampled(hs.DiscreteLaplace(1000.0, 1_500_000), 0.5), "replace_one")
     assert 0.5 <= profile.delta(epsilon) <= 0.5 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("scale", "sensitivity"),
+    [(1e6, 10**9), (31717144.4, 23518399125), (115.34336640169198, 44634), (1e4, 10**10), (3e7, 4 * 10**10)],
+)
+@pytest.mark.parametrize("q", [1.0, 0.1])
+@pytest.mark.parametrize("adjacency", ["add", "remove", "replace_one"])
+def test_discrete_laplace_noise_moved_by_hundreds_of_scales(
+    scale: float, sensitivity: int, q: float, adjacency: str
+) -> None:
+    """Rounding of losses that large made Q's masses add up to more than 1, which was refused."""
+    noise = hs.DiscreteLaplace(scale, sensitivity=sensitivity)
+    profile = hs.account(hs.PoissonSampled(noise, q), adjacency)
+    largest = (1 + (adjacency == "replace_one" and q == 1.0)) * sensitivity / scale
+    for delta in (1e-12, 1e-6, 0.01):
+        lower, upper = profile.epsilon_bounds(delta)
+        assert 0.0 <= lower <= upper
+        # Half of the noise has the largest loss: q / 2 (1 - e^(epsilon - largest)) of delta, and what sampling takes off it.
+        if adjacency != "add" or q == 1.0:
+            assert upper >= largest + math.log(q) + math.log1p(-2.0 * delta / q) - 1e-9
+        assert lower <= largest

@@ -105,12 +105,11 @@ double plain_laplace_epsilon(const Pair& pair);
 PairPtr gaussian(double mu);
 // Laplace noise with shift / scale = epsilon.
 PairPtr laplace(double epsilon);
-// Atoms with strictly increasing finite losses, their P- and Q-masses, and a P-mass at +inf. P-masses sum to 1
-// up to rounding: 1e-12 is refused, and what is missing below that is counted nowhere.
-// Q-mass where P has none is q_infinity, or, if that is negative, what q lacks to 1: over many steps the
-// rounding of that difference shows.
-// How exact these are: the relative error of each loss in units of round-off (none if spacing > 0), and
-// whether the Q-masses with q_infinity are 1 only up to 64 units.
+// Atoms with strictly increasing finite losses, their P- and Q-masses, and a P-mass at +inf. P-masses sum to
+// 1 up to rounding: what is missing is counted nowhere, and 1e-9 is refused. Q-mass where P has none is
+// q_infinity, or, if that is negative, what q lacks to 1: over many steps the rounding of that difference
+// shows. How exact these are: the relative error of each loss in units of round-off (none if spacing > 0),
+// and whether the Q-masses with q_infinity are 1 only up to 64 units.
 struct MassesGiven {
     double loss_error = 2;
     bool total_is_rounded = false;

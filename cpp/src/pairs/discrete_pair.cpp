@@ -167,10 +167,10 @@ PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<
         p_total.add(p[i]);
         q_total.add(q[i]);
     }
-    require(std::abs(p_total.value() - 1) < most_missing, "discrete: the P-masses must sum to 1");
-    require(q_total.value() < 1 + most_missing, "discrete: the Q-masses must sum to at most 1");
+    require(std::abs(p_total.value() - 1) < 1e-9, "discrete: the P-masses must sum to 1");
+    require(q_total.value() < 1 + 1e-9, "discrete: the Q-masses must sum to at most 1");
     require(!std::isnan(q_infinity), "discrete: q_infinity must be a number");
-    require(!(q_infinity >= 0) || std::abs(q_total.value() + q_infinity - 1) < most_missing,
+    require(!(q_infinity >= 0) || std::abs(q_total.value() + q_infinity - 1) < 1e-9,
             "discrete: the Q-masses and q_infinity must sum to 1");
     return std::make_shared<DiscretePair>(std::move(losses), p, q, p_infinity, spacing, q_infinity, given);
 }

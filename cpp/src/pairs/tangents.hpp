@@ -13,7 +13,7 @@ namespace hockeystick {
 // proof: so many deviations out, all Gaussian tails are 0 in every double, and squares are not infinite.
 inline constexpr double farthest_out = 1e100;
 
-// limit: masses and weights that sum to 1 but for less are taken as they are.
+// limit: weights that sum to 1 but for less are taken as they are.
 inline constexpr double most_missing = 1e-12;
 
 // Below every finite loss: all of P lies above, and the profile is the line 1 - e^x.

@@ -114,15 +114,10 @@ def check_seen(optimizer: Any, name: str) -> None:
     limit, device = plain(optimizer.max_grad_norm), known[0].device
     total = torch.stack([norm.to(device) for norm in known]).norm(2, dim=0)
     factors = (limit / (total + 1e-6)).clamp(max=1.0)
+    sums = [_size_of(getattr(parameter, name), device) for parameter in parameters]
     excess = []
-    for parameter, norm in zip(parameters, norms, strict=True):
-        gradient = getattr(parameter, name)
-        found = torch.zeros((), device=device) if gradient is None else gradient.detach().norm().to(device)
-        if norm is None and float(found) != 0.0:
-            raise ParameterError(
-                f"parameters[{len(excess)}].{name}: it has a gradient and no norms, so that nothing was clipped: it was frozen in make_private (call "
-                "it again after unfreezing), or is used outside its module"
-            )
+    for index, (found, norm) in enumerate(zip(sums, norms, strict=True)):
+        _check_clipped(f"parameters[{index}].{name}", found, norm)
         excess.append(found if norm is None else found - (factors * norm.to(device)).sum())
     most = _SLACK * limit * len(total)
     worst = int(torch.stack(excess).argmax())
@@ -131,6 +126,18 @@ def check_seen(optimizer: Any, name: str) -> None:
             f"parameters[{worst}].{name}: its norm is {float(excess[worst]):.6g} above what the clipped gradients of {len(total)} "
             f"records can add up to, must be at most {most:.6g}: gradients came in that ghost clipping does not see, from a weight "
             "used outside its module or a second backward pass; use grad_sample_mode='hooks', and one backward pass a batch"
+        )
+
+
+def _size_of(gradient: Any, device: Any) -> Any:
+    return torch.zeros((), device=device) if gradient is None else gradient.detach().norm().to(device)
+
+
+def _check_clipped(name: str, found: Any, norm: Any) -> None:
+    if norm is None and float(found) != 0.0:
+        raise ParameterError(
+            f"{name}: it has a gradient and no norms, so that nothing was clipped: it was frozen in make_private (call it again after "
+            "unfreezing), or is used outside its module"
         )
 
 

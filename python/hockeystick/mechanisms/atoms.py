@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -293,7 +293,19 @@ def _integers(noise: IntegerNoise, shift: int, q: float) -> Atoms:
         p_infinity = 0.0
     merged = bool(between.any())
     q_mass = None if merged else _mirrored(law, anchors, p)
-    return _atoms(law, losses, p, p_infinity, merged, law.loss_error(anchors), q_mass=q_mass)
+    made = _atoms(law, losses, p, p_infinity, merged, law.loss_error(anchors), q_mass=q_mass)
+    return _within(made) if merged else made
+
+
+def _within(atoms: Atoms) -> Atoms:
+    """Where large losses' rounding makes Q's masses add up to more than 1: all losses raised by the logarithm, which is more than the truth."""
+    total = math.fsum(atoms.q.tolist())
+    if not total > 1.0 + 1e-13:
+        return atoms
+    raised = math.log(total) * (1.0 + 1e-9)
+    return replace(
+        atoms, losses=atoms.losses + raised, q=atoms.q * math.exp(-raised), loss_error=atoms.loss_error + 1.0
+    )
 
 
 def _mirrored(law: _Law, anchors: Array, p: Array) -> Array | None:
@@ -335,7 +347,9 @@ def _below(noise: IntegerNoise, shift: int, q: float) -> Atoms | None:
             losses, p = np.append(law.loss(anchors[:1]), losses), np.append(below, p)
     merged = bool(between.any())
     q_mass = None if merged else _mirrored(law, anchors, p)
-    return _atoms(law, losses, p, 0.0, merged, law.loss_error(anchors), shared=np.minimum, q_mass=q_mass)
+    made = _atoms(law, losses, p, 0.0, merged, law.loss_error(anchors), shared=np.minimum, q_mass=q_mass)
+    # Nothing from below, where large losses' rounding makes Q's masses add up to more than 1.
+    return made if math.fsum(made.q.tolist()) < 1.0 + _MOST_LACKING else revealing(0.0)
 
 
 def _atoms(
