@@ -10,6 +10,10 @@ namespace {
 
 // proof: no square of a shift overflows, nor does any loss.
 constexpr double most_shift = 1e100;
+// proof: what weights may lack to 1, which is counted nowhere.
+constexpr double most_missing = 1e-12;
+// proof: more than a product with a weight loses below the normal doubles.
+constexpr double lost_to_underflow = 1e-323;
 
 class LocationMixturePair final : public Pair {
 public:
@@ -65,12 +69,12 @@ public:
     }
     // Rounded up: the weights are kept as logarithms, and products with them may underflow.
     double max_loss() const override {
-        double largest = 0, lost = 0;
+        double largest = 0;
         for (const Side* side : {&p_, &q_})
-            for (const double log_weight : side->log_weight) {
+            for (const double log_weight : side->log_weight)
                 largest = std::max(largest, std::abs(log_weight));
-                lost += high_ > low_ ? 1e-323 : 0;
-            }
+        const double products = static_cast<double>(p_.shift.size() + q_.shift.size()),
+                     lost = high_ > low_ ? lost_to_underflow * products : 0;
         return max_ + u * (16 + 2 * largest) * std::abs(max_) + lost;
     }
     std::vector<GaussianMixtures> gaussian_mixtures() const override {

@@ -13,9 +13,6 @@ namespace hockeystick {
 // proof: so many deviations out, all Gaussian tails are 0 in every double, and squares are not infinite.
 inline constexpr double farthest_out = 1e100;
 
-// limit: weights that sum to 1 but for less are taken as they are.
-inline constexpr double most_missing = 1e-12;
-
 // Below every finite loss: all of P lies above, and the profile is the line 1 - e^x.
 inline Tangent nothing_below(double x) { return {-std::expm1(x), std::exp(x), 0.0, 4 * u, 4 * u, 0.0}; }
 // Above every loss: all of Q lies below, and "below" is the line e^x - 1, scaled by e^x.

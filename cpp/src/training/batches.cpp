@@ -49,6 +49,10 @@ double probability_of(const BatchLaw& law) {
         law);
 }
 
+void check_separation(std::uint64_t separation) {
+    require(separation >= 1 && separation <= std::uint64_t{1} << 53, "separation must be in [1, 2^53]");
+}
+
 std::uint64_t coins_at_a_time(const BatchLaw& law, std::uint64_t population) {
     const auto* poisson = std::get_if<PoissonBatches>(&law);
     if (poisson == nullptr) return population;
@@ -77,14 +81,12 @@ BatchSampler::BatchSampler(const BatchLaw& law, std::uint64_t population, std::u
         require(population <= most_listed, "population must be at most 2^32 for balls in bins");
         require(std::min(bins->bins, steps) <= most_groups, "bins (or steps) must be at most 2^27");
     } else if (const auto* min_sep = std::get_if<MinSepBatches>(&law)) {
-        require(min_sep->separation >= 1 && min_sep->separation <= std::uint64_t{1} << 53,
-                "separation must be in [1, 2^53]");
+        check_separation(min_sep->separation);
         require(population <= most_listed, "population must be at most 2^32 for min-sep sampling");
         require(!min_sep->warm_start || std::min(min_sep->separation, steps) <= most_groups,
                 "separation (or steps) must be at most 2^27 with a warm start");
     } else if (const auto* multi = std::get_if<MultiAttributionBatches>(&law)) {
-        require(multi->separation >= 1 && multi->separation <= std::uint64_t{1} << 53,
-                "separation must be in [1, 2^53]");
+        check_separation(multi->separation);
         check(multi->graph);
         require(multi->graph.num_examples() == population, "the graph must have population examples");
         require(multi->ahead <= most_steps - steps, "steps + ahead must be at most 2^31");

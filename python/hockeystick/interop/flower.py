@@ -42,9 +42,7 @@ _ADJACENCIES = {
 }
 
 
-_MOST_ROUNDED = (
-    64  # *limit*: by 1/64 of its clipping norm more, at most, a client may move the sum because of rounding
-)
+_MOST_ROUNDED = 64  # *limit*: rounding lets a client move the sum by 1/64 of its clipping norm more
 
 
 def check_arrays(arrays: Any, sensitivity: float | None = None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from .._base.lazy import needing
 from .._base.validation import ParameterError, plain
 from .opacus_layers import Buffers, check_layers, watch_layers
+from .opacus_modules import is_a
 from .opacus_steps import (
     ADVICE,
     check_norm,
@@ -236,10 +237,9 @@ class Watch:
 
     def _announcing(self, do_skip: bool = True) -> None:
         # All replicas are told so of their first batch, and none waits for another one.
-        kinds = {kind.__name__ for kind in type(self._trained).__mro__}
-        if found := kinds & {"DistributedDataParallel", "FSDPModule"}:
+        if is_a(self._trained, "DistributedDataParallel", "FSDPModule"):
             raise ParameterError(
-                f"module is a {found.pop()}: must be an opacus.distributed.DifferentiallyPrivateDistributedDataParallel with BatchMemoryManager; "
+                f"module is a {type(self._trained).__name__}: must be an opacus.distributed.DifferentiallyPrivateDistributedDataParallel with BatchMemoryManager; "
                 "others exchange gradients in each backward pass, and where replicas have different numbers of parts those of one are added to the sums "
                 "of another"
             )

@@ -93,8 +93,8 @@ def _changed(parameter: Any) -> bool:
 
 
 def _is_differentiated_anew(layer: Any) -> bool:
-    known = kind_of(layer) in GhostHooks.NORM_SAMPLERS or kind_of(layer) in GhostHooks.GRAD_SAMPLERS
-    return not known and has_trained(layer)
+    kind = kind_of(layer)
+    return kind not in GhostHooks.NORM_SAMPLERS and kind not in GhostHooks.GRAD_SAMPLERS
 
 
 _signature = functools.cache(inspect.signature)
