@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any
 
 import flint
 import hockeystick as hs
+import mpmath
 import numpy as np
 import pytest
 from flint import arb
@@ -146,3 +148,47 @@ def test_rare_steps_beside_the_largest_losses_leave_a_lower_bound(
         sum([hs.Laplace(scale) for scale in others], rare + hs.PoissonSampled(PAIR, 0.28)), "remove"
     )
     assert attained * (1.0 - 1e-9) <= more.epsilon_bounds(delta).lower <= more.epsilon_bounds(delta).upper
+
+
+@functools.cache
+def two_steps(sigma: float, q: float, epsilon: float) -> mpmath.mpf:
+    """delta of two sampled Gaussian steps under "add", whose single losses -ln(1 - q + q r(x)) fall with the output x."""
+    with mpmath.workdps(20):
+        sigma, q, epsilon = mpmath.mpf(sigma), mpmath.mpf(q), mpmath.mpf(epsilon)
+
+        def loss(x: mpmath.mpf) -> mpmath.mpf:
+            return -mpmath.log1p(q * mpmath.expm1((x - 0.5) / sigma**2))
+
+        def largest_output(t: mpmath.mpf) -> mpmath.mpf:
+            """Above which the loss is at most t."""
+            ratio = 1 + mpmath.expm1(-t) / q
+            return -mpmath.inf if ratio <= 0 else 0.5 + sigma**2 * mpmath.log(ratio)
+
+        def one(t: mpmath.mpf) -> mpmath.mpf:
+            x = largest_output(t)
+            if x == -mpmath.inf:
+                return mpmath.mpf(0)
+            head = mpmath.ncdf(x / sigma)
+            return head - mpmath.exp(t) * ((1 - q) * head + q * mpmath.ncdf((x - 1) / sigma))
+
+        end = largest_output(epsilon + mpmath.log1p(-q))
+        nodes = [-9 * sigma + (end + 9 * sigma) * k / 12 for k in range(13)]
+        return mpmath.quad(lambda x: mpmath.npdf(x, 0, sigma) * one(epsilon - loss(x)), nodes)
+
+
+@pytest.mark.parametrize("engine", ["auto", "fft"])
+@pytest.mark.parametrize(("sigma", "q"), [(0.24, 2e-4), (0.3, 1e-3), (0.16, 1e-5)])
+def test_losses_that_no_other_makes_good_for_take_no_room(sigma: float, q: float, engine: str) -> None:
+    """Losses reach from minus ten to q; below minus the largest of the other step they count for nothing."""
+    profile = hs.account(hs.PoissonSampled(hs.Gaussian(sigma), q) * 2, "add", engine=engine)
+    end = -2.0 * math.log1p(-q)
+    for share in (0.0, 0.3, 0.9, 0.98):
+        delta = two_steps(sigma, q, share * end)
+        lower, upper = profile.delta_bounds(share * end)
+        assert lower <= delta * (1.0 + 1e-12)
+        assert delta * (1.0 - 1e-12) <= upper
+        assert upper <= lower * (1.0 + 1.2e-3)
+        low, high = profile.epsilon_bounds(float(delta))
+        assert low <= share * end * (1.0 + 1e-12) + 1e-12 * q
+        assert share * end * (1.0 - 1e-12) <= high
+        assert high - low <= 1.2e-3 * end

@@ -52,7 +52,7 @@ public:
             answer.lower = std::min(answer.upper, (1 - 8 * u) * lower_epsilon(lower, delta, start));
             describe(tables.upper, *tables.lower, answer.upper, answer);
         };
-        return refine(at, accuracy * scale, accuracy, evaluate);
+        return refine(at, {size_limit_, accuracy * scale, 0}, accuracy, evaluate);
     }
     Answer delta(double epsilon, double accuracy) {
         const Depth at = saddle_at_epsilon(epsilon);
@@ -61,7 +61,7 @@ public:
             answer.lower = std::min(tables.lower->at(epsilon).value, answer.upper);
             describe(tables.upper, *tables.lower, epsilon, answer);
         };
-        return refine(at, accuracy / at.saddle.tilt, accuracy, evaluate);
+        return refine(at, {size_limit_, accuracy / at.saddle.tilt, epsilon}, accuracy, evaluate);
     }
     // Bounds at many eps from a few lattices together: each of them bounds delta everywhere, and closely
     // where its tilt looks.
@@ -74,8 +74,8 @@ public:
         for (double delta = first_rung; delta > 10 * negligible;
              delta *= delta > last_close ? rungs_apart : far_apart) {
             const Depth at = saddle_at_delta(delta);
-            const TablesPtr tables =
-                tables_for(at, {std::min(size_limit_, largest_for_a_curve), accuracy / at.saddle.tilt});
+            const TablesPtr tables = tables_for(
+                at, {std::min(size_limit_, largest_for_a_curve), accuracy / at.saddle.tilt, -infinity});
             for (std::size_t i = 0; i < epsilons.size(); ++i) {
                 Answer& answer = found[i];
                 answer.upper = std::min(answer.upper, tables->upper.at(epsilons[i]).value);
@@ -89,12 +89,14 @@ public:
     bool epsilon_at_most(double delta, double ceiling) {
         const Depth at = saddle_at_delta(delta);
         const double room = 0.4 * (ceiling - std::max(0.0, at.saddle.epsilon));
-        return room > 0 && tables_for(at, {size_limit_, room}, false)->upper.at(ceiling).value <= delta;
+        return room > 0 &&
+               tables_for(at, {size_limit_, room, ceiling}, false)->upper.at(ceiling).value <= delta;
     }
     bool delta_at_most(double epsilon, double ceiling) {
         const Depth at = saddle_at_epsilon(epsilon);
         const double room = 0.4 * std::min(1.0, std::log(ceiling) - at.saddle.log_delta) / at.saddle.tilt;
-        return room > 0 && tables_for(at, {size_limit_, room}, false)->upper.at(epsilon).value <= ceiling;
+        return room > 0 &&
+               tables_for(at, {size_limit_, room, epsilon}, false)->upper.at(epsilon).value <= ceiling;
     }
 
 private:
@@ -266,8 +268,7 @@ private:
     }
     using Evaluate = std::function<void(const Tables&, Answer&)>;
     // Evaluates on finer lattices until upper and lower are as close as wanted, or memory forbids.
-    Answer refine(const Depth& at, double tolerance, double accuracy, const Evaluate& evaluate) {
-        Fineness fineness{size_limit_, tolerance};
+    Answer refine(const Depth& at, Fineness fineness, double accuracy, const Evaluate& evaluate) {
         Answer best;
         TablesPtr tables;
         // Small lattices cost little: where the sketch saw too little to choose a step by, there is time to

@@ -117,6 +117,29 @@ std::pair<TailPoint, TailPoint> ends(const Steps& steps, double tilt, double log
     return {left, right};
 }
 
+// The sum of the largest losses.
+double largest_sum(const Composition& composition) {
+    double sum = 0;
+    for (const auto& [pair, count] : composition) sum += static_cast<double>(count) * pair->max_loss();
+    return sum;
+}
+
+// What lies below `from`, and the bin that it is in, as one atom there, which trimming may take away again.
+Sketch lifted(Sketch sketch, double from) {
+    const auto bin = std::ranges::upper_bound(sketch.right, from);
+    const auto below = bin - sketch.right.begin();
+    if (below < 2 || bin == sketch.right.end()) return sketch;
+    double mass = 0;
+    for (auto i = sketch.log_mass.begin(); i <= sketch.log_mass.begin() + below; ++i) mass += std::exp(*i);
+    for (auto* values : {&sketch.left, &sketch.right, &sketch.loss, &sketch.log_mass})
+        values->erase(values->begin(), values->begin() + below - 1);
+    sketch.left[0] = sketch.right[0] = sketch.loss[0] = from;
+    sketch.log_mass[0] = std::log(mass);
+    sketch.left[1] = std::max(sketch.left[1], from);
+    sketch.loss[1] = std::max(sketch.loss[1], from);
+    return sketch;
+}
+
 }  // namespace
 
 LatticePlan plan_lattice(const Composition& composition, const Steps& steps, const Saddle& saddle,
@@ -131,8 +154,16 @@ LatticePlan plan_lattice(const Composition& composition, const Steps& steps, con
     const double infinity_mass =
         std::max(left_out, 1e-3 * relative * std::exp(std::max(saddle.log_delta, -740.0)) * each);
     Steps kept;
-    for (const auto& step : steps)
-        kept.push_back({trimmed(step.sketch, tilt, tail, infinity_mass), step.count});
+    // Losses that no others, at their largest, lift to the least epsilon count for nothing.
+    const double most = largest_sum(composition);
+    bool lifts = false;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        const double largest = composition[i].first->max_loss();
+        const double from = fineness.least_epsilon - (most - largest) - 1e-3 * std::abs(largest);
+        const Sketch sketch = std::isfinite(most) ? lifted(steps[i].sketch, from) : steps[i].sketch;
+        lifts = lifts || sketch.loss.size() < steps[i].sketch.loss.size();
+        kept.push_back({trimmed(sketch, tilt, tail, infinity_mass), steps[i].count});
+    }
     // Whatever the tilt of the transform, delta is made up of losses that the saddle's tilt finds.
     const double points_tilt = std::max(tilt, coarse_tilt(saddle.tilt));
     const auto [left, right] = ends(kept, tilt, log_mass);
@@ -145,7 +176,8 @@ LatticePlan plan_lattice(const Composition& composition, const Steps& steps, con
     double step = widening.step_for(0.45 * fineness.tolerance, std::min(span / 24, 0.5 / saddle.tilt));
     step = std::exp2(std::floor(8 * std::log2(step)) / 8) * fineness.shrink;
     step = aligned(std::max(step, span / (0.9 * size_limit)), composition, span, size_limit);
-    return {{&steps, tilt, step, log_mass, infinity_mass, points_tilt, fineness.steep},
+    return {{&steps, tilt, step, log_mass, infinity_mass, points_tilt,
+             lifts ? fineness.least_epsilon : -infinity, fineness.steep},
             std::move(kept),
             left,
             right};

@@ -22,6 +22,7 @@ inline constexpr double widest_support = 2;
 struct Fineness {
     std::size_t size_limit;  // of the transform
     double tolerance;        // of eps
+    double least_epsilon;    // that delta is asked at
     double shrink = 1;       // of the step that the estimates say
     bool steep = false;      // the saddle's own tilt and careful powers, where round-off rules
 };
@@ -33,6 +34,7 @@ struct LatticeKey {
     double log_mass;       // of the tilted sum, what may lie outside the window
     double infinity_mass;  // a jump with at most this P-mass may as well be infinite
     double points_tilt;    // the tilt under which points are dense where the loss has mass
+    double least_epsilon;  // that losses may be too small to count for; -inf where none is
     bool careful;          // see compose()
     bool operator==(const LatticeKey&) const = default;
 };
