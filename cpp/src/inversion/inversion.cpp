@@ -100,13 +100,15 @@ std::optional<Answer> Inversion::delta_with_noise(double epsilon, double enough)
     return best;
 }
 
-// delta is wanted to ten digits. Of joined pairs these take long to try for where fewer are hard to have.
+// delta is wanted to ten digits, or else to fewer. Of joined pairs ten take long to try for where fewer are
+// hard to have.
 std::optional<Answer> Inversion::delta_in_layers(double epsilon) const {
     std::optional<Answer> best;
     const auto ask = [&](double tolerance) { keep(best, direct_->layers(tolerance).delta_bounds(epsilon)); };
     if (direct_->joined()) ask(fine_tolerance_);
     const bool hard = direct_->joined() && relative_gap(best) >= narrow_gap_;
-    ask(hard ? layer_tolerance_ : std::min(layer_tolerance_, 1e-12));
+    if (!hard) ask(std::min(layer_tolerance_, 1e-12));
+    if (relative_gap(best) >= narrow_gap_) ask(layer_tolerance_);
     // In company the whole transform had its full budget before.
     if (!direct_->in_company() && relative_gap(best) >= near_exact)
         keep(best,

@@ -411,7 +411,9 @@ private:
         }
         if (epsilon >= 0) best.upper = std::min(best.upper, most_apart());
         best = with_chernoff(best, epsilon);
-        if (settled(best) || (stands_in_ && best.upper <= no_delta && !(best.lower > 0))) return best;
+        if (!stands_in_ && inversion_ && !settled(best))
+            best = both(best, by_single_steps(composition_, epsilon));
+        if (settled(best) || (best.upper <= no_delta && (best.lower > 0) != stands_in_)) return best;
         return with_lattice(
             best, [&] { return lattices().delta(epsilon, accuracy_); },
             [&](const Direction& less) { return less.delta_bounds(epsilon); });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "hockeystick/pairs.hpp"
@@ -39,6 +40,28 @@ inline double steps_apart(const Composition& composition) {
     double sum = 0;
     for (const auto& [pair, count] : composition) sum += static_cast<double>(count) * step_apart(pair);
     return std::min(1.0, sum * (1 + rounding));
+}
+
+// What single steps say of all of them. From below, as to leave out the others is post-processing; from
+// above, where all are alike, by basic composition: each is (eps/k, delta_1)-DP, so that delta is at most the
+// sum of e^{j eps/k} delta_1 over j < k.
+inline Answer by_single_steps(const Composition& composition, double epsilon) {
+    // Proof: more than two quotients of expm1 and a product round by.
+    constexpr double rounding = 1e-12;
+    Answer found = exact(0);
+    found.upper = 1;
+    for (const auto& [pair, count] : composition) {
+        const auto one = ClosedForm::of({{pair, 1}}, Engine::automatic);
+        if (!one || pair->q_mass() != 1) continue;
+        found.lower = std::max(found.lower, one->delta(epsilon).lower);
+        if (composition.size() > 1 || !(epsilon > 0)) continue;
+        const double share = epsilon / static_cast<double>(count),
+                     times = std::expm1(epsilon) / std::expm1(share);
+        found.upper =
+            std::min(found.upper, one->delta(std::nextafter(share, 0)).upper * times * (1 + rounding));
+    }
+    found.lower = std::min(found.lower, found.upper);
+    return found;
 }
 
 // The steps that are not next to nothing together with others of their kind; empty unless some are and some

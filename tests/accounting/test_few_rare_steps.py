@@ -1,0 +1,93 @@
+"""delta of two steps that hardly ever see a record, far below the probability of a hit, against quadrature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hockeystick as hs
+import mpmath
+import pytest
+from mpmath import mpf
+
+
+@pytest.fixture(autouse=True)
+def precision():
+    with mpmath.workdps(25):
+        yield
+
+
+def two_steps(weights: list[mpf], sigma: float, epsilon: float) -> mpf:
+    """delta under "remove" of two steps of P = sum of ``weights[j]`` N(j, sigma^2) against N(0, sigma^2): over the first one's output."""
+    sigma, epsilon = mpf(sigma), mpf(epsilon)
+
+    def ratio(x: mpf) -> mpf:
+        return mpmath.fsum(w * mpmath.exp((j * x - mpf(j * j) / 2) / sigma**2) for j, w in enumerate(weights))
+
+    def tail(x: mpf) -> mpf:
+        return mpmath.fsum(w * mpmath.ncdf((j - x) / sigma) for j, w in enumerate(weights))
+
+    def output(y: mpf) -> mpf:
+        """Where the ratio, which rises, is ``y``."""
+        low, high = mpf(-20) * sigma, mpf(40) * sigma + 40
+        while high - low > mpf(10) ** -3:
+            middle = (low + high) / 2
+            low, high = (low, middle) if ratio(middle) > y else (middle, high)
+        return mpmath.findroot(
+            lambda x: mpmath.log(ratio(x) / y), (low, high), solver="anderson", verify=False
+        )
+
+    def one(y: mpf) -> mpf:
+        """delta of one step at e^epsilon = ``y``."""
+        if y <= weights[0]:
+            return 1 - y
+        x = output(y)
+        return tail(x) - y * mpmath.ncdf(-x / sigma)
+
+    def integrand(x: mpf) -> mpf:
+        p = mpmath.fsum(w * mpmath.npdf(x, j, sigma) for j, w in enumerate(weights))
+        return p * one(mpmath.exp(epsilon) / ratio(x))
+
+    # From where the first step alone says enough, the second one counts for nothing.
+    middle = output(mpmath.exp(epsilon) / weights[0])
+    near = [middle + sigma * mpf(sign) * mpf(2) ** k for k in range(-16, 3) for sign in (-1, 1)]
+    bulk = [sigma * k for k in range(-12, 13) if sigma * k < middle - 4 * sigma]
+    return mpmath.quad(integrand, sorted([*bulk, *near, middle, middle + 16 * sigma]), maxdegree=4)
+
+
+@pytest.mark.parametrize(
+    ("q", "sigma", "epsilon"),
+    [(1.78e-7, 1.3, 5.96e-5), (1.78e-7, 1.3, 1e-3), (1e-9, 2.0, 0.01), (1e-5, 0.8, 0.002)],
+)
+def test_delta_is_known_where_epsilon_is(q: float, sigma: float, epsilon: float) -> None:
+    """Layers of losses that are laid for fewer digits where a dozen cannot be had; both directions of asking agree."""
+    truth = two_steps([1 - mpf(q), mpf(q)], sigma, epsilon)
+    profile = hs.account(hs.PoissonSampled(hs.Gaussian(sigma), q) * 2, "remove")
+    lower, upper = profile.delta_bounds(epsilon)
+    assert lower <= truth * (1 + mpf(10) ** -7)
+    assert truth * (1 - mpf(10) ** -7) <= upper
+    assert upper <= lower * (1.0 + 1.2e-3)
+    low, high = profile.epsilon_bounds(float(truth))
+    assert low <= epsilon * (1.0 + 1e-12)
+    assert epsilon * (1.0 - 1e-12) <= high
+
+
+@pytest.mark.parametrize(
+    ("examples", "q", "sigma", "epsilon"),
+    [(6, 1e-8, 2.407, 0.01), (4, 1.7e-7, 2.158, 0.00307), (8, 1e-8, 2.407, 0.3)],
+)
+def test_single_steps_bound_what_no_engine_finds(
+    examples: int, q: float, sigma: float, epsilon: float
+) -> None:
+    """delta is at least that of one step, and at most twice that at half epsilon and a little more."""
+    weights = [
+        mpmath.binomial(examples, j) * mpf(q) ** j * (1 - mpf(q)) ** (examples - j)
+        for j in range(examples + 1)
+    ]
+    truth = two_steps(weights, sigma, epsilon)
+    step: Any = hs.mechanisms.UserLevel(hs.PoissonSampled(hs.Gaussian(sigma), q), examples)
+    lower, upper = hs.account(step * 2, "remove").delta_bounds(epsilon)
+    assert lower <= truth * (1 + mpf(10) ** -7)
+    assert truth * (1 - mpf(10) ** -7) <= upper
+    one, most = hs.account(step, "remove"), 1e-12
+    assert lower >= one.delta_bounds(epsilon).lower * (1.0 - most)
+    assert upper <= (2.0 + epsilon) * one.delta_bounds(epsilon / 2.0).upper * (1.0 + most)
