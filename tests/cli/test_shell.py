@@ -210,6 +210,30 @@ def test_a_plan_says_what_it_promises(capsys: pytest.CaptureFixture[str], tmp_pa
     assert not (tmp_path / "r.html").exists()
 
 
+@pytest.mark.parametrize("scheme", [hs.CyclicPoisson(8, 4, 1.0), hs.matrix.FixedOrder(8, 4)], ids=repr)
+@pytest.mark.parametrize("adjacency", ["add", "remove", "add_or_remove"])
+def test_what_a_plan_refuses_it_is_not_accounted_for(
+    scheme: hs.matrix.Scheme, adjacency: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A row less moves all that follow it into other groups: 399 clipping norms for an epsilon of 2."""
+    file = str(tmp_path / "plan")
+    plan = hs.plan_training(scheme, 400, noise_multiplier=4.0, delta=1e-5)
+    plan.save(file)
+    for more in ([], ["--delta", "1e-5"], ["--statement"], ["--certificate", str(tmp_path / "c.json")]):
+        assert "groups are by places" in mistake(capsys, "account", file, "--adjacency", adjacency, *more)
+    assert not (tmp_path / "c.json").exists()
+    assert answer(capsys, "account", file, "--adjacency", "zero_out")["adjacency"] == "zero_out"
+
+
+def test_groups_by_places_are_not_calibrated_for_data_sets_of_other_sizes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ["bandmf", "--epsilon", "4", "--delta", "1e-3", "--steps", "8", "--bands", "2"]
+    asked += ["--scheme", "cyclic-poisson", "--sampling-probability", "0.1"]
+    assert "groups are by places" in mistake(capsys, *asked, "--adjacency", "add-or-remove")
+    assert main([*asked, "--adjacency", "zero-out"]) == 0
+
+
 def test_a_plan_is_reported_at_its_own_delta(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """What asks for a report was ignored without --delta: nothing was written, and the exit code was 0."""
     plan = hs.plan_training(lambda s: hs.dp_sgd(s, 60, 20, epochs=1), 60, epsilon=1.0, delta=1e-3)

@@ -107,11 +107,17 @@ def test_losses_are_one_for_each_record(shape: tuple[int, ...]) -> None:
         def __call__(self, shape: Any, *, scale: int) -> Any:
             return SimpleNamespace(shape=shape, grad_fn=None, scale=scale)
 
-    parts: Any = SimpleNamespace(loss_reduction="mean")
+    seen = SimpleNamespace(activations=[[SimpleNamespace(shape=(64, 3), dim=lambda: 2)]])
+    parts: Any = SimpleNamespace(loss_reduction="mean", hooks_enabled=True, modules=lambda: [seen])
     criterion = RecordLosses(parts, parts, Losses())
     assert criterion((64,), scale=3).loss_per_sample.scale == 3
     with pytest.raises(hs.ParameterError, match="losses of shape"):
         criterion(shape, scale=3)
+    with pytest.raises(hs.ParameterError, match="1 losses, must be 64"):
+        criterion((1,), scale=3)
+    parts.hooks_enabled = False
+    with pytest.raises(hs.ParameterError, match="interrupted"):
+        criterion((64,), scale=3)
 
 
 class Node:

@@ -1,5 +1,6 @@
 """JAX Privacy's events, plans and training accountants."""
 
+import dataclasses
 from typing import Any
 
 import dp_accounting
@@ -120,6 +121,35 @@ def test_plans_that_normalize_columns_add_less_noise_than_they_say() -> None:
     for kind in (jnp.bfloat16, jnp.float16):
         with pytest.raises(hs.ParameterError, match=r"dtype = .*float16"):
             check_config(planned([1.0], dtype=kind))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "iterations", "refused"),
+    [
+        ([1.0, 1.2], 130, True),
+        ([1.0, 1.2], 20, False),
+        ([1.0, -1.2], 130, True),
+        ([1.0, 0.5, 0.375], 10_000, False),
+    ],
+)
+def test_noise_that_is_rounded_away_is_refused(strategy: list[float], iterations: int, refused: bool) -> None:
+    """What is new in a row of the plan's noise, beside that of independent noise: where rows have grown, nothing is."""
+    config = dataclasses.replace(planned(strategy), iterations=iterations)
+    if not refused:
+        check_config(config)
+    else:
+        with pytest.raises(hs.ParameterError, match="rounding to float32 changes Z"):
+            check_config(config)
+    if iterations > 1000:
+        return
+    transform, zero = config.plan.noise_addition_transform, jnp.zeros(2000)
+    state, rows = transform.init(zero), []
+    for _ in range(iterations):
+        noise, state = transform.update(zero, state)
+        rows.append(np.asarray(noise, np.float64))
+    fresh = rows[-1] + strategy[1] / strategy[0] * rows[-2]
+    gone = float(np.mean(np.abs(fresh) < 2.0**-22 * np.abs(rows[-1])))
+    assert (gone > 0.9) == refused
 
 
 def test_training_accountants_take_the_configuration() -> None:

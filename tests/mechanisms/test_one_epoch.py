@@ -23,7 +23,7 @@ def convolved(sigma: float, steps: int, epsilon: float, spacing: float, size: in
     up = np.clip(mean / spacing - np.arange(size) * mass, 0, mass)
     law = np.append(mass - up, 0.0)
     law[1:] += up
-    sums = np.fft.irfft(np.fft.rfft(law, 2 * size) ** steps, 2 * size)
+    sums = np.fft.irfft(np.fft.rfft(law.astype(np.longdouble), 2 * size) ** steps, 2 * size)
     v = spacing * np.arange(2 * size) / steps
     return float(np.maximum(v - math.exp(epsilon), 0) @ sums)
 

@@ -56,13 +56,14 @@ def run(options: argparse.Namespace) -> None:
     elif kind == "training plan":
         plan = TrainingPlan.load(options.file)
         described, adjacency = plan.released(), plan.adjacency
+        plan.check_adjacency(options.adjacency or adjacency)
         if delta is None and options.epsilon is None:
             delta = _own_delta(plan, options)
             if delta is None:
                 print(json.dumps(plan.to_dict(), indent=2) if options.json else plan.guarantee.statement)
                 return
     elif kind is not None:
-        raise ParameterError(f"{options.file}: holds a {kind}, which is neither a ledger nor a plan")
+        raise ParameterError(f"{options.file}: holds neither a ledger nor a plan, but: {kind}")
     else:
         described = _described(options.file)
     if delta is None and options.epsilon is None:

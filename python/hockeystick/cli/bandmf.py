@@ -71,16 +71,18 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.description = (
         "The least noise multiplier that Monte Carlo samples can prove to be enough (estimate, verify, release), "
         "and the mean squared error of the prefix sums. Runs as long as the budget asks for, about 100 / delta samples per "
-        "candidate; with --checkpoint it can be interrupted and resumed."
+        "candidate, fewer for a small delta; with --checkpoint it can be interrupted and resumed."
     )
     command.add_argument("--epsilon", type=real, required=True)
     command.add_argument("--delta", type=real, required=True)
     command.add_argument("--steps", type=whole, required=True, help="noisy updates")
     strategy = command.add_argument_group("the strategy matrix")
-    strategy.add_argument("--bands", type=whole, default=1)
+    strategy.add_argument(
+        "--bands", type=whole, default=1, help="of the strategy (default: 1, independent noise)"
+    )
     strategy.add_argument("--strategy", help=f"{', '.join(_STRATEGIES)} (default: {next(iter(_STRATEGIES))})")
     scheme = command.add_argument_group("how batches are drawn")
-    scheme.add_argument("--scheme", default="b-min-sep", help=", ".join(_SCHEMES))
+    scheme.add_argument("--scheme", default="b-min-sep", help=f"{', '.join(_SCHEMES)} (default: b-min-sep)")
     scheme.add_argument(
         "--min-sep", type=whole, help="steps between participations (default: --bands); poisson has none"
     )
@@ -113,6 +115,7 @@ def run(options: argparse.Namespace) -> None:
     if options.dataset_size is not None and options.batch_size is None and options.max_batch_size is None:
         raise ParameterError("--dataset-size: goes with --batch-size or --max-batch-size")
     what = matrix(options)
+    what[1].check_groups(options.adjacency)
     found = calibrate_bandmf(*what, options.epsilon, options.delta, seed=options.seed, **calibration(options))
     if options.json:
         print(found.to_json())

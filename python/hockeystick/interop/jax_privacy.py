@@ -8,13 +8,17 @@ accountants of 2.0 take a configuration instead: this one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are loaded when they are used
 
 from .._base.lazy import needing
+from .._base.types import Array
 from .._base.validation import ParameterError, real
+from ..matrix.rounding import MOST_ROUNDING
 
 with needing("hockeystick.interop.jax_privacy needs JAX Privacy 2.0 or later", extra="jax-privacy"):
     from jax_privacy import accounting as theirs
@@ -49,10 +53,11 @@ def check_config(config: Any) -> None:
     """Raise ParameterError where the plan of a ``BandMFExecutionPlanConfig`` adds less noise than its event says, whatever accounts for it.
 
     With ``column_normalize`` the noise is multiplied by the norm of ``strategy``, as without it, though the columns have norm 1 then; in 16
-    bits noise ends at three of its standard deviations. What no configuration shows is in docs/interop/interop.md, section 4.
+    bits noise ends at three of its standard deviations; and where the inverse of the strategy grows, rows of noise become so large that what is new
+    in them is rounded away. What no configuration shows is in docs/interop/interop.md, section 4.
 
     >>> from types import SimpleNamespace
-    >>> check_config(SimpleNamespace(strategy=[0.1], column_normalize=True, dtype="float32"))
+    >>> check_config(SimpleNamespace(strategy=[0.1], column_normalize=True, dtype="float32", iterations=10))
     Traceback (most recent call last):
     ...
     hockeystick._base.validation.ParameterError: strategy: has norm 0.1, must have at least 1 with column_normalize=True; the noise is multiplied by it, while columns are made to have norm 1: multiply the strategy by a constant
@@ -69,3 +74,25 @@ def check_config(config: Any) -> None:
             f"dtype = {kind}: must be float32 or float64; noise of 16 bits ends at about three standard deviations, and sums are rounded by more "
             "than the clipping norm"
         )
+    changed = _rounding(
+        np.asarray(config.strategy, dtype=np.float64),
+        config.iterations,
+        2.0 ** (-24 if kind.itemsize < 8 else -53),
+    )
+    if not changed <= MOST_ROUNDING:
+        raise ParameterError(
+            f"strategy: rows of its inverse grow so much within {config.iterations} iterations that rounding to {kind} changes Z by up to "
+            f"{changed:.3g} of its standard deviation, must be at most 2^-10; take fewer iterations, or float64 with jax_enable_x64"
+        )
+
+
+def _rounding(coefficients: Array, steps: int, unit: float) -> float:
+    """A bound on E for rows w that are kept with this relative rounding: C w = Z + e, E the root mean square of an entry of e (`matrix.rounding`)."""
+    impulse = np.zeros(max(1, steps))
+    impulse[0] = 1.0
+    with np.errstate(all="ignore"):
+        response = scipy.signal.lfilter([1.0], coefficients, impulse)
+        # Each entry of a row is off by a unit of it, and C adds up those of its bands.
+        each = unit * float(np.sum(np.abs(coefficients)))
+        added, fed = each * float(np.linalg.norm(response)), each * float(np.sum(np.abs(response)))
+    return added / (1.0 - fed) if fed < 1.0 else math.inf

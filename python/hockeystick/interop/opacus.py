@@ -30,7 +30,7 @@ from .opacus_batches import (
 )
 from .opacus_ghost import check_ghost
 from .opacus_layers import RecordLosses
-from .opacus_steps import ADAPTIVE, ClippingNorm, EqualSizes, check_seen, check_types
+from .opacus_steps import ADAPTIVE, ClippingNorm, EqualSizes, check_frozen, check_seen, check_types
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import opacus
@@ -143,6 +143,7 @@ class HockeystickAccountant(Answers, IAccountant):
                     "no Poisson sample (a record can be in several of them): draw one larger batch and "
                     "split it with Opacus's BatchMemoryManager"
                 )
+            check_frozen(optimizer)
             check_types(getattr(optimizer, "params", ()))
             if not getattr(optimizer, "_is_last_step_skipped", False):
                 check_seen(optimizer, "summed_grad")

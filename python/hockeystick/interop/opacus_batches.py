@@ -18,12 +18,14 @@ from .opacus_layers import Buffers, check_layers, watch_layers
 from .opacus_modules import is_a
 from .opacus_steps import (
     ADVICE,
+    check_frozen,
     check_norm,
     check_seen,
     check_types,
     clipped_to,
     give_members,
     norms_in_blocks,
+    of_all_groups,
     row_counts,
 )
 
@@ -119,6 +121,17 @@ def check_replicas(dataset: Any) -> None:
         )
 
 
+def check_settings(*settings: float) -> None:
+    """Raise ParameterError on all replicas unless each has these ``settings``: one of them adds the noise, from its own."""
+    everywhere: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(everywhere, settings)
+    if any(each != settings for each in everywhere):
+        raise ParameterError(
+            f"optimizer: (noise_multiplier, max_grad_norm, norms it clips to) = {everywhere} on the replicas, must be the same on all: each clips to its own norm, and one of "
+            "them adds noise for its own; let schedules run on every replica"
+        )
+
+
 def _facts(dataset: Any, depth: int = 8) -> list[Any]:
     facts: list[Any] = [len(dataset) if hasattr(dataset, "__len__") else None]
     for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
@@ -169,9 +182,11 @@ class Watch:
         watch_layers(self._trained, module, grad_sample_mode)
         self._waiting, self._ended, self._announced, self._warned = 0, False, False, False
         self._pass = 0
-        # Records of the batches that wait; of the oldest one's parts so far, rows of gradients and the largest norm.
-        self._sizes, self._rows, self._clipped = deque[int](), 0, 0.0
+        # Records of the batches that wait; of the oldest one's parts so far, whether there are any, rows of gradients and the largest norm.
+        self._sizes, self._begun, self._rows, self._clipped = deque[int](), False, 0, 0.0
+        self._expected = optimizer.expected_batch_size
         sampler = loader.batch_sampler
+        self._together = isinstance(sampler, DistributedUniformWithReplacementSampler)
         self._kind: type[Any] = type(sampler)
         self._facts = dict(vars(sampler))
         norms_in_blocks(optimizer)
@@ -200,7 +215,7 @@ class Watch:
         self._pass = this = self._pass + 1
         self._buffers.look()
         self._sizes.clear()
-        self._rows, self._clipped = 0, 0.0
+        self._begun, self._rows, self._clipped = False, 0, 0.0
         self._check_facts(sampler)
         drawn, training = 0, True
         for batch in self._kind.__iter__(sampler):
@@ -254,23 +269,20 @@ class Watch:
                 f"was used before or came from another loader; if more, a batch was left out (empty ones are steps, too), so "
                 f"epsilon would not hold: {ADVICE}, one step for each batch"
             )
-        self._clipped = max(
-            self._clipped, clipped_to(optimizer), plain(getattr(self._module, "max_grad_norm", 0.0))
-        )
-        check_norm(plain(optimizer.max_grad_norm), self._clipped)
+        whole = not optimizer._check_skip_next_step(pop_next=False)
+        self._check_settings(whole)
         # Each part of a batch, before it is added to the others.
+        check_frozen(optimizer)
         check_types(getattr(optimizer, "params", ()))
         check_layers(self._trained)
         self._buffers.see()
         check_seen(optimizer, "grad")
-        if self._engine.accountant is not self._accountant:
-            raise ParameterError(
-                "engine.accountant: must stay the one that make_private attached, which records the steps; let it load_state_dict, or call "
-                "make_private again"
-            )
-        whole = not optimizer._check_skip_next_step(pop_next=False)
+        if not self._begun:
+            # A part of an earlier batch would be added, which zero_grad left in what was frozen then.
+            for parameter in of_all_groups(optimizer):
+                parameter.summed_grad = None
         self._check_rows(whole)
-        self._waiting -= 1
+        self._waiting, self._begun = self._waiting - 1, not whole
         before = _last(self._accountant)
         stepped = self._pre_step(closure)
         for parameter in getattr(optimizer, "params", ()):
@@ -287,6 +299,28 @@ class Watch:
                     "keeps one alone: attach one that calls that, too, optimizer.step_hook as make_private left it"
                 )
         return stepped
+
+    def _check_settings(self, whole: bool) -> None:
+        """What make_private set, and what follows from it: the norm, the size that is divided by, who records steps."""
+        optimizer = self._optimizer
+        norm, clipped = (
+            plain(optimizer.max_grad_norm),
+            max(clipped_to(optimizer), plain(getattr(self._module, "max_grad_norm", 0.0))),
+        )
+        self._clipped = max(self._clipped, clipped)
+        if self._together and whole:
+            check_settings(plain(optimizer.noise_multiplier), norm, clipped)
+        check_norm(norm, self._clipped)
+        if optimizer.expected_batch_size != self._expected:
+            raise ParameterError(
+                f"optimizer.expected_batch_size = {optimizer.expected_batch_size!r}: must stay {self._expected!r}, as make_private set it: sum and noise are divided by "
+                "it, and the size of a batch could be read off the noise"
+            )
+        if self._engine.accountant is not self._accountant:
+            raise ParameterError(
+                "engine.accountant: must stay the one that make_private attached, which records the steps; let it load_state_dict, or call "
+                "make_private again"
+            )
 
     def _check_rows(self, whole: bool) -> None:
         """A row of gradients is what is clipped, and a record what is drawn: there must be as many, at the end of a batch."""

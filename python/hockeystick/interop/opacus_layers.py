@@ -26,24 +26,30 @@ def check_layers(module: Any) -> None:
     Opacus looks at layers that are trained. Frozen ones do the same.
     """
     for name, layer in module.named_modules() if hasattr(module, "named_modules") else ():
-        problem = ""
-        if is_a(layer, "_BatchNorm") and (layer.training or getattr(layer, "running_mean", None) is None):
-            problem = (
-                "normalises by the batch, so that one record moves the gradients of all others, and keeps statistics of the data without "
-                "noise: replace it (nn.GroupNorm), or call eval() on it, after each train()"
-            )
-        elif is_a(layer, "_InstanceNorm") and layer.training and getattr(layer, "track_running_stats", False):
-            problem = "keeps statistics of the data without noise: make it with track_running_stats=False"
-        elif is_a(layer, "Embedding", "EmbeddingBag") and getattr(layer, "max_norm", None) is not None:
-            problem = "changes the weights of what it sees without noise: make it with max_norm=None"
-        if problem:
-            raise ParameterError(f"module.{name} = {layer!r}: {problem}")
+        check_layer(layer, name)
+
+
+def check_layer(layer: Any, name: str) -> None:
+    """As `check_layers`, of one."""
+    problem = ""
+    if is_a(layer, "_BatchNorm") and (layer.training or getattr(layer, "running_mean", None) is None):
+        problem = (
+            "normalises by the batch, so that one record moves the gradients of all others, and keeps statistics of the data without "
+            "noise: replace it (nn.GroupNorm), or call eval() on it, after each train()"
+        )
+    elif is_a(layer, "_InstanceNorm") and layer.training and getattr(layer, "track_running_stats", False):
+        problem = "keeps statistics of the data without noise: make it with track_running_stats=False"
+    elif is_a(layer, "Embedding", "EmbeddingBag") and getattr(layer, "max_norm", None) is not None:
+        problem = "changes the weights of what it sees without noise: make it with max_norm=None"
+    if problem:
+        raise ParameterError(f"module.{name} = {layer!r}: {problem}")
 
 
 class RecordLosses(DPLossFastGradientClipping):  # type: ignore[misc, unused-ignore]
-    """The criterion of ghost clipping; raises ParameterError unless it has one loss for each record, (B,).
+    """The criterion of ghost clipping; raises ParameterError unless it has one loss for each record, (B,), and gradients have norms.
 
-    Opacus multiplies the losses by the factors of clipping, (B,): of losses (B, 1) each would be multiplied by all of these.
+    Opacus multiplies the losses by the factors of clipping, (B,): of losses (B, 1) each would be multiplied by all of these, and so would a single one.
+    After a backward pass that was interrupted between norms and sum, it computes no norms, and would clip by those of that pass.
     """
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -56,8 +62,31 @@ class RecordLosses(DPLossFastGradientClipping):  # type: ignore[misc, unused-ign
             )
         trained: Any = getattr(self.module, "_module", self.module)
         if getattr(trained, "training", True) and torch.is_grad_enabled():
+            if not self.module.hooks_enabled:
+                raise ParameterError(
+                    "module.hooks_enabled = False: must be True; a backward pass was interrupted between the norms of gradients and their sum: call "
+                    "module.enable_hooks() and optimizer.zero_grad(), and begin this batch again with its forward pass"
+                )
+            _check_count(losses.shape[0], trained, int(not getattr(self.module, "batch_first", True)))
             check_gradients(losses)
         return made
+
+
+def _check_count(losses: int, module: Any, dimension: int) -> None:
+    """As many losses as the layers that wait for a backward pass saw records, in this dimension."""
+    waiting = [
+        layer.activations[-1]
+        for layer in module.modules()
+        if getattr(layer, "activations", None) and not is_a(layer, "RNNLinear")
+    ]
+    seen = max(
+        (kept[0].shape[dimension] for kept in waiting if kept and kept[0].dim() > dimension), default=losses
+    )
+    if losses != seen:
+        raise ParameterError(
+            f"criterion: {losses} losses, must be {seen}, one for each record, as each is multiplied by the factor that its record is clipped by: "
+            "let it return the losses of single records where reduction is 'none'"
+        )
 
 
 def watch_layers(module: Any, whole: Any, grad_sample_mode: str) -> None:
@@ -75,7 +104,8 @@ def watch_layers(module: Any, whole: Any, grad_sample_mode: str) -> None:
         return
     kept = getattr(module, "autograd_grad_sample_hooks", None)
     if kept is None and whole is not module:
-        whole.register_forward_hook(_after_model)
+        # These gradients are computed in evaluation mode, too.
+        whole.register_forward_hook(_after_any_model)
         return
     added = [module.register_forward_hook(_after_model)]
     passes = Passes(dimension=int(not getattr(whole, "batch_first", True)))
@@ -125,6 +155,7 @@ def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
 
 def _after_layer(layer: Any, inputs: Any, output: Any) -> None:
     if trains(layer):
+        check_layer(layer, "")
         for value in _tensors(output):
             _check_value(value, type(layer).__name__)
 
@@ -168,10 +199,20 @@ class Passes:
                 )
 
 
+def _after_any_model(module: Any, inputs: Any, output: Any) -> None:
+    if torch.is_grad_enabled():
+        check_layers(module)
+        _look_at(inputs, output)
+
+
 def _after_model(module: Any, inputs: Any, output: Any) -> None:
     if trains(module):
-        # A model that is called on what it returned goes on with a graph that was looked at.
-        check_gradients(output, begun=any(each.grad_fn is not None for each in _tensors(inputs)))
+        _look_at(inputs, output)
+
+
+def _look_at(inputs: Any, output: Any) -> None:
+    # A model that is called on what it returned goes on with a graph that was looked at.
+    check_gradients(output, begun=any(each.grad_fn is not None for each in _tensors(inputs)))
 
 
 def check_gradients(output: Any, begun: bool = False) -> None:

@@ -95,6 +95,24 @@ def check_types(parameters: Any) -> None:
                     )
 
 
+def check_frozen(optimizer: Any) -> None:
+    """Raise ParameterError where a parameter has been frozen since its gradient was computed: Opacus leaves that as it is, and the step applies it."""
+    for parameter in of_all_groups(optimizer):
+        gradient = None if parameter.requires_grad else parameter.grad
+        # Of a sharded one this replica's part.
+        if gradient is not None and float(getattr(gradient, "_local_tensor", gradient).norm()) != 0.0:
+            raise ParameterError(
+                "parameters: one of shape "
+                f"{tuple(parameter.shape)} has a gradient and requires_grad = False, must be True until after optimizer.step, which would apply it as it is, "
+                "neither clipped nor with noise: freeze layers before the forward pass, after zero_grad"
+            )
+
+
+def of_all_groups(optimizer: Any) -> list[Any]:
+    """The parameters of ``optimizer``, frozen ones, too."""
+    return [each for group in getattr(optimizer, "param_groups", ()) for each in group["params"]]
+
+
 def check_seen(optimizer: Any, name: str) -> None:
     """Raise ParameterError where ghost clipping cannot have made the sums in the attribute ``name`` of the parameters.
 

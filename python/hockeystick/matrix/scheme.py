@@ -15,6 +15,7 @@ from .._base.bounds import Shown
 from .._base.randomness import Seed
 from .._base.types import Array, Self
 from .._base.validation import ParameterError, built, check_fields, integer
+from ..mechanisms.adjacency import COUNTS_DIFFER
 from ..mechanisms.descriptions import Process
 from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
@@ -155,6 +156,14 @@ class Scheme(Shown):
     def regroups(self) -> bool:
         """Return whether one example less moves others into other groups, as places in the data tell which group an example is in."""
         return False
+
+    def check_groups(self, adjacency: str) -> None:
+        """Raise ParameterError where data sets of other sizes are neighbours, and the scheme `regroups`."""
+        if adjacency in COUNTS_DIFFER and self.regroups():
+            raise ParameterError(
+                f'adjacency = {adjacency!r}: must be "zero_out" or "replace_one" for {type(self).__name__}, whose groups are by places in the '
+                "data: without one example, all that follow it are in other groups, and many batches differ by more than that example"
+            )
 
     def unit(self, covered: float = math.inf) -> str | None:
         """Return what neighbouring datasets differ in, in words, where users are protected; None: in an example.

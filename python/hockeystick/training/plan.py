@@ -146,6 +146,10 @@ class TrainingPlan(Shown):
         """How batches are drawn: a scheme, or a sampled Gaussian that is repeated."""
         return cast("Scheme | Step", self._matrix.scheme.description)
 
+    def check_adjacency(self, adjacency: str) -> None:
+        """Raise ParameterError where no run of this plan has a guarantee under ``adjacency``, as its groups are by places in the data."""
+        self._matrix.scheme.check_groups(adjacency)
+
     @cached_property
     def expected_batch_size(self) -> float:
         """Mean number of examples in a batch (after a cold start: in the long run): public, what noisy sums are divided by.
@@ -231,7 +235,7 @@ class TrainingPlan(Shown):
             raise ParameterError(f"graph: must be {need}, not {known!r}")
         plan = cls(mechanism, size, guarantee, known)
         with refusing(path):
-            _check_groups(plan._matrix.scheme, guarantee.adjacency)
+            plan.check_adjacency(guarantee.adjacency)
             # What needs no samples is computed again, whatever the file says of its kind.
             if guarantee.kind == "certified" or is_certified(mechanism, guarantee.adjacency):
                 guarantee.check(plan.released(mechanism.as_process()))
@@ -351,11 +355,11 @@ def plan_training(
     example = make(1.0)
     matrix = _as_matrix(example)
     matrix.scheme.check_data(size, known)
-    _check_groups(matrix.scheme, adjacency)
+    matrix.scheme.check_groups(adjacency)
     if adjacency in COUNTS_DIFFER and matrix.strategy.bands > 1 and not is_certified(example, adjacency):
         # What is fallen back to is drawn, too.
         if choice("fallback", fallback, FALLBACKS) == "cyclic":
-            _check_groups(CyclicPoisson(matrix.strategy.steps, matrix.strategy.bands, 1.0), adjacency)
+            CyclicPoisson(matrix.strategy.steps, matrix.strategy.bands, 1.0).check_groups(adjacency)
         fallback = "unamplified" if fallback == "auto" else fallback
     check_rounding(matrix.strategy, np.dtype(np.float64))  # no run could have its noise
     verifier = {"fallback": fallback, "samples": samples, "seed": calibration_seed}
@@ -363,14 +367,6 @@ def plan_training(
         make, example, request, **verifier, checkpoint=checkpoint, progress=progress
     )
     return TrainingPlan(mechanism, size, promise, known)
-
-
-def _check_groups(scheme: Scheme, adjacency: str) -> None:
-    if adjacency in COUNTS_DIFFER and scheme.regroups():
-        raise ParameterError(
-            f'adjacency = {adjacency!r}: must be "zero_out" or "replace_one" for {type(scheme).__name__}, whose groups are by places in the '
-            "data: without one example, all that follow it are in other groups, and many batches differ by more than that example"
-        )
 
 
 def _made(

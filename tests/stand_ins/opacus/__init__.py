@@ -10,6 +10,8 @@ from .utils.uniform_sampler import UniformWithReplacementSampler
 class DPOptimizer:
     """Calls the hook before each step that is not skipped, as Opacus's does."""
 
+    expected_batch_size: int | None = None
+
     def __init__(self, optimizer: Any, noise_multiplier: float, max_grad_norm: float) -> None:
         self.original_optimizer = optimizer
         self.noise_multiplier = noise_multiplier

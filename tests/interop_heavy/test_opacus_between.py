@@ -1,0 +1,231 @@
+"""What a loop may do between the forward pass and the step of the real Opacus, under the strict engine, without the step seeing it."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import hockeystick as hs
+import opacus
+import pytest
+import torch
+from hockeystick.interop.opacus import PrivacyEngine
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Squares(nn.Module):
+    """A loss of each record, or their mean; or, ``alone``, the mean as a single loss whatever is asked for."""
+
+    def __init__(self, alone: bool = False) -> None:
+        super().__init__()
+        self.alone, self.reduction = alone, "mean"
+
+    def forward(self, predicted: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        losses = ((predicted - wanted) ** 2).flatten(1).sum(1)
+        if self.alone:
+            return losses.mean().reshape(1)
+        return losses if self.reduction == "none" else losses.mean()
+
+
+def private(
+    model: nn.Module, mode: str, records: int = 60, engine: Any = None, criterion: Any = None, **more: Any
+) -> Any:
+    """(model, optimizer, criterion, loader) of a run whose batches have all records."""
+    torch.manual_seed(1)
+    x, y = torch.randn(60, 4) * 10, torch.randn(60, 2) * 10
+    engine, criterion = engine or PrivacyEngine(), criterion or Squares()
+    options = {"noise_multiplier": 0.0, "max_grad_norm": 1.0, **more}
+    made = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
+        data_loader=DataLoader(TensorDataset(x[:records], y[:records]), batch_size=records),
+        criterion=criterion,
+        grad_sample_mode=mode,
+        **options,
+    )
+    return made[0], made[1], made[2] if len(made) == 4 else criterion, made[-1]
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+@pytest.mark.parametrize("engine", [PrivacyEngine, opacus.PrivacyEngine])
+@pytest.mark.parametrize("frozen", ["one", "all"])
+def test_what_is_frozen_before_the_step_is_not_applied_unclipped(mode: str, engine: Any, frozen: str) -> None:
+    """Opacus looks at what is trained at the step, and leaves the raw gradient of the rest to the optimizer it wraps."""
+    if engine is opacus.PrivacyEngine and frozen == "all":
+        return  # its optimizer calls nobody then
+    net = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    model, optimizer, criterion, loader = private(net, mode, engine=engine(accountant="hockeystick"))
+    x, y = next(iter(loader))
+    criterion(model(x), y).backward()
+    for parameter in [*model.parameters()][: None if frozen == "all" else 2]:
+        parameter.requires_grad_(False)
+    before = [each.detach().clone() for each in model.parameters()]
+    with pytest.raises(hs.ParameterError, match="neither clipped nor with noise"):
+        optimizer.step()
+    assert all(torch.equal(*each) for each in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_layers_may_be_frozen_before_the_forward_pass(mode: str) -> None:
+    net = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    net[0].requires_grad_(False)
+    model, optimizer, criterion, loader = private(net, mode, noise_multiplier=1.0)
+    before = net[0].weight.clone()
+    for x, y in loader:
+        optimizer.zero_grad(set_to_none=False)
+        criterion(model(x), y).backward()
+        optimizer.step()
+    assert torch.equal(before, net[0].weight)
+
+
+def sums_after_freezing(records: int) -> torch.Tensor:
+    """The second batch's sum, where the first layer was frozen between the parts of the first batch and trained again in the second."""
+    torch.manual_seed(0)
+    model, optimizer, criterion, loader = private(
+        nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), "hooks", records
+    )
+    first, part = [*model.parameters()][:2], 0
+    with BatchMemoryManager(data_loader=loader, max_physical_batch_size=30, optimizer=optimizer) as parts:
+        for _ in range(2):
+            for x, y in parts:
+                for parameter in first:
+                    parameter.requires_grad_(part != 1)
+                if part == 2:
+                    # The weights of both runs are the same again, whatever the first step was.
+                    with torch.no_grad():
+                        for each in model.parameters():
+                            each.copy_(torch.linspace(-1.0, 1.0, each.numel()).reshape(each.shape))
+                criterion(model(x), y).backward()
+                optimizer.step()
+                part += 1
+                if part == 4:
+                    return torch.cat([each.summed_grad.flatten() for each in optimizer.params])
+                optimizer.zero_grad()
+                if part == 1:
+                    for parameter in first:
+                        parameter.grad = None
+    raise AssertionError
+
+
+def test_parts_of_an_earlier_batch_are_not_added() -> None:
+    """zero_grad leaves the sum in what is frozen; a record less moves what is left of the first batch, too."""
+    moved = sums_after_freezing(60) - sums_after_freezing(59)
+    assert 0.5 < float(moved.norm()) <= 1.0 + 1e-4
+
+
+def test_a_single_loss_is_not_multiplied_by_all_factors() -> None:
+    model, _, criterion, loader = private(nn.Linear(4, 2), "ghost", criterion=Squares(alone=True))
+    x, y = next(iter(loader))
+    with pytest.raises(hs.ParameterError, match=r"1 losses, must be 60"):
+        criterion(model(x), y)
+
+
+def test_a_backward_pass_that_was_interrupted_leaves_no_norms() -> None:
+    model, optimizer, criterion, loader = private(nn.Linear(4, 2), "ghost")
+    x, y = next(iter(loader))
+    loss = criterion(model(x), y)
+    enable, model.enable_hooks = model.enable_hooks, lambda: (_ for _ in ()).throw(MemoryError)
+    with pytest.raises(MemoryError):
+        loss.backward()
+    model.enable_hooks = enable
+    optimizer.zero_grad()
+    with pytest.raises(hs.ParameterError, match="hooks_enabled"):
+        criterion(model(x), y)
+    model.enable_hooks()
+    criterion(model(x), y).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ew", "ghost"])
+def test_statistics_of_the_batch_are_seen_in_the_forward_pass(mode: str) -> None:
+    """Before the step, eval() would hide them."""
+    norm = nn.BatchNorm1d(4).requires_grad_(False)
+    model, _, _, loader = private(nn.Sequential(norm, nn.Linear(4, 2)), mode)
+    x, _ = next(iter(loader))
+    with pytest.raises(hs.ParameterError, match="normalises by the batch"):
+        model.train()(x)
+
+
+class Halves(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.bfloat16().float()
+
+
+def test_16_bits_are_seen_in_evaluation_mode_where_gradients_are_computed_there() -> None:
+    model, _, _, loader = private(nn.Sequential(nn.Linear(4, 3), Halves(), nn.Linear(3, 2)), "ew")
+    x, _ = next(iter(loader))
+    with pytest.raises(hs.ParameterError, match="bfloat16"):
+        model.eval()(x)
+    with torch.no_grad():
+        model.eval()(x)
+
+
+def test_the_size_that_is_divided_by_stays() -> None:
+    model, optimizer, criterion, loader = private(nn.Linear(4, 2), "hooks")
+    x, y = next(iter(loader))
+    criterion(model(x), y).backward()
+    optimizer.expected_batch_size = len(x) + 1
+    with pytest.raises(hs.ParameterError, match="expected_batch_size = 61: must stay 60"):
+        optimizer.step()
+
+
+REPLICA = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import torch
+import torch.distributed as dist
+import hockeystick as hs
+from hockeystick.interop.opacus import PrivacyEngine
+from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as Replicated
+
+rank, store, changed = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+model = Replicated(torch.nn.Linear(1, 4, bias=False))
+records = torch.utils.data.TensorDataset(torch.arange(2000.0)[:, None] / 2000, torch.zeros(2000))
+model, optimizer, loader = PrivacyEngine().make_private(
+    module=model,
+    optimizer=torch.optim.SGD(model.parameters(), lr=0.0),
+    data_loader=torch.utils.data.DataLoader(records, batch_size=200),
+    noise_multiplier=1.0,
+    max_grad_norm=50.0 if changed == "start" and rank else 1.0,
+)
+steps, said = 0, ""
+try:
+    for x, y in loader:
+        if rank == 0 and steps == 2 and changed in ("max_grad_norm", "noise_multiplier"):
+            setattr(optimizer, changed, .02)
+        optimizer.zero_grad()
+        model(x).sum(1).mean().backward()
+        optimizer.step()
+        steps += 1
+except hs.ParameterError as error:
+    said = str(error)
+print((steps, said))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "steps"), [("nothing", 10), ("start", 0), ("max_grad_norm", 2), ("noise_multiplier", 2)]
+)
+def test_replicas_clip_and_add_noise_alike(changed: str, steps: int, tmp_path: Path) -> None:
+    """One of them adds the noise, for its own norm."""
+    command = [sys.executable, "-c", REPLICA]
+    running = [
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "store"), changed], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    try:
+        found = [eval(process.communicate(timeout=120)[0]) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    for done, said in found:
+        assert done == steps
+        assert ("on the replicas" in said) == (changed != "nothing")
