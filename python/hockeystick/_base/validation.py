@@ -288,7 +288,8 @@ def built(name: str, plain: Any, kinds: Mapping[str, type[T]]) -> T:
     values = dict(instance(name, plain, Mapping, "a dictionary with a type"))  # type: ignore[type-abstract]
     kind = values.pop("type", None)
     if not isinstance(kind, str) or not is_dataclass(kinds.get(kind)):
-        raise ParameterError(f"unknown {name} {kind!r}: must be one of {', '.join(sorted(kinds))}")
+        concrete = sorted(each for each, made in kinds.items() if is_dataclass(made))
+        raise ParameterError(f"unknown {name} {kind!r}: must be one of {', '.join(concrete)}")
     known = [entry for entry in fields(kinds[kind]) if entry.init]  # type: ignore[arg-type]
     needed = {entry.name for entry in known if entry.default is MISSING and entry.default_factory is MISSING}
     if not needed <= set(values) <= {entry.name for entry in known}:
@@ -325,7 +326,7 @@ def no_more(name: str, value: Any, high: float = math.inf) -> float:
 
 Probability: TypeAlias = Annotated[float, functools.partial(real, low=0.0, high=1.0)]
 Size: TypeAlias = Annotated[int, functools.partial(integer, low=1)]
-NonNegatives: TypeAlias = Annotated[tuple[float, ...], functools.partial(vector, low=0.0)]
+NonNegatives: TypeAlias = Annotated[Sequence[float], functools.partial(vector, low=0.0)]
 Flag: TypeAlias = Annotated[bool, boolean]
 
 

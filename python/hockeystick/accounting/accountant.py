@@ -59,7 +59,7 @@ class Answers(Exclusive):
         return self.profile().delta_bounds(epsilon)
 
     def get_epsilon(self, delta: float) -> float:
-        """Certified epsilon at ``delta`` so far, by the name that Opacus and dp_accounting have for it."""
+        """Certified epsilon at ``delta`` so far, by the name that Opacus has for it."""
         return self.epsilon_bounds(delta).upper
 
     def get_delta(self, epsilon: float) -> float:

@@ -88,6 +88,10 @@ def aim(epsilon: float | None, delta: float | None, risk: Mapping[str, float]) -
                 f"{missing} = None: must be a number, unless a risk is limited: {', '.join(_AT)}"
             )
         return Aim(real("epsilon", epsilon, 0.0), real("delta", delta, 0.0, 1.0), None, {})
+    if unknown := risk.keys() - _AT.keys() - {name for at in _AT.values() for name in at}:
+        raise ParameterTypeError(
+            f"{', '.join(sorted(unknown))}: unexpected keyword, must be epsilon and delta, or one of the risks: {', '.join(_AT)}"
+        )
     if epsilon is not None or delta is not None:
         raise ParameterTypeError(f"{next(iter(risk))}: takes the place of epsilon and delta; leave them out")
     return _aim(*_checked(risk))

@@ -196,7 +196,7 @@ class IndividualAccountant(Recorded):
 
         E (1 - e^{epsilon - L})_+ <= delta, L the loss so far, although norms, the number of steps and this very reading may depend on
         the outputs (`adaptive`; ``delta`` may not): Rényi moments of the recorded cells at orders fixed in advance, mixed. Sensitive: see
-        the module's text.
+        docs/individual/individual.md.
         """
         delta = real("delta", delta, 0.0, 1.0)
         if delta in (0.0, 1.0):
@@ -239,7 +239,7 @@ class IndividualAccountant(Recorded):
         expected the fast bounds may be many times too large. Those that are not known to within the share ``accuracy`` ask the full
         engine, at most ``refine`` times (0: not at all), each some 0.02 to 1 s (`python -m bench.individual rare`): up to ``refine``
         different histories are then within ``accuracy``, rounding to the grid aside; of more, neighbours share a bound, that of a
-        history which dominates them. Sensitive: see the module's text.
+        history which dominates them. Sensitive: see docs/individual/individual.md.
         """
         delta = real("delta", delta, 0.0, 1.0)
         accuracy, most = real("accuracy", accuracy, 1e-9, 1.0), integer("refine", refine, 0)

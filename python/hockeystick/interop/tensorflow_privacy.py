@@ -32,7 +32,7 @@ def compute_dp_sgd_privacy_statement(
 
     - *Poisson samples*: each example is in each batch with probability batch_size / number_of_examples, by a coin of its own.
       Steps are counted as `dp_sgd` does: ceil(number_of_examples / batch_size) an epoch, which is at least what is counted there.
-    - *Once per epoch*, in any order: one Gaussian mechanism for each epoch that was begun. This, not the former, holds for data that were shuffled.
+    - *Once per epoch*, in any order, under "zero_out": one Gaussian mechanism for each epoch that was begun. This, not the former, holds for data that were shuffled.
 
     ``noise_multiplier`` is the standard deviation over the clipping norm, on the sum. With ``used_microbatching`` (microbatches of
     more than one example) an example moves the sum by up to twice the norm, given that all others stay in their

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -141,7 +142,7 @@ class BandedToeplitz(Strategy):
            [0. , 0.5, 1. ]])
     """
 
-    coefficients: tuple[float, ...]
+    coefficients: Sequence[float]
     steps: int
 
     _given = "coefficients"

@@ -27,7 +27,7 @@ from .users import Examples, UserLevel
 
 REFUSED_SAMPLERS = {
     "shuffle": "batches cut from a shuffled dataset are not Poisson samples, and nothing close to their epsilon is proven for it: "
-    "draw each batch with a Poisson sampler, let random allocation deal out every epoch, or account each epoch as one Gaussian",
+    'draw each batch with a Poisson sampler, let random allocation deal out every epoch, or account each epoch as one Gaussian, under "zero_out" or "replace_one"',
     "without_replacement": "batches of fixed size have a description of their own, "
     "WithoutReplacement(Gaussian(noise_multiplier), batch_size, dataset_size) * steps",
 }

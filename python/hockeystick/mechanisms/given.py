@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
@@ -17,9 +18,7 @@ from .curves import FURTHEST, Curve, group_curve
 from .ratios import ROUNDING, fewer, from_losses, from_masses, reversed_bracket
 from .steps import Mechanism, Step
 
-Probabilities: TypeAlias = Annotated[
-    tuple[float, ...], functools.partial(vector, low=0.0, high=1.0 + ROUNDING)
-]
+Probabilities: TypeAlias = Annotated[Sequence[float], functools.partial(vector, low=0.0, high=1.0 + ROUNDING)]
 """Numbers in [0, 1], or beyond 1 by rounding."""
 
 
@@ -111,7 +110,7 @@ class FinitePair(Given):
 
 
 def check_lengths(
-    one: str, values: tuple[Any, ...], other: str, others: tuple[Any, ...], most: int = MAX_COUNT
+    one: str, values: Sequence[Any], other: str, others: Sequence[Any], most: int = MAX_COUNT
 ) -> None:
     """Raise ParameterError unless there is one of each for each of the other, from 1 to ``most``."""
     if not 1 <= len(values) == len(others) <= most:
@@ -126,7 +125,7 @@ def check_total(name: str, total: float) -> None:
         raise ParameterError(f"{name}: must sum to 1 (to within {ROUNDING:g}), not to {total!r}")
 
 
-def short(values: tuple[float, ...]) -> str:
+def short(values: Sequence[float]) -> str:
     """All of a few numbers, or how many there are."""
     return repr(values) if len(values) <= 8 else f"<{len(values)} numbers>"
 
@@ -153,7 +152,7 @@ class PrivacyLoss(Given):
     True
     """
 
-    losses: Annotated[tuple[float, ...], vector]
+    losses: Annotated[Sequence[float], vector]
     probabilities: Probabilities
     infinity_mass: Probability = 0.0
     add: PrivacyLoss | None = None
@@ -218,8 +217,8 @@ class DeclaredProfile(Mechanism):
     True
     """
 
-    epsilons: Annotated[tuple[float, ...], functools.partial(vector, low=0.0, high=FURTHEST)]
-    deltas: Annotated[tuple[float, ...], functools.partial(vector, low=0.0, high=1.0)]
+    epsilons: Annotated[Sequence[float], functools.partial(vector, low=0.0, high=FURTHEST)]
+    deltas: Annotated[Sequence[float], functools.partial(vector, low=0.0, high=1.0)]
     error: Probability = 0.0
     noise_convention = "(epsilon, delta) at several points as declared by the user"
     reference = "docs/mechanisms/pairs.md (the worst case of the declared guarantees)"

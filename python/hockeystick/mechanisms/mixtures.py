@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, TypeAlias
@@ -23,14 +24,14 @@ from .given import check_lengths, check_total
 from .numeric import Gaussian
 from .steps import A_STEP, Step, Words, set_fields
 
-_Weights: TypeAlias = Annotated[tuple[float, ...], functools.partial(vector, low=0.0, high=1.0)]
+_Weights: TypeAlias = Annotated[Sequence[float], functools.partial(vector, low=0.0, high=1.0)]
 
 
 _ROUNDED = 4 * 2.0**-53
 """*Proof*: each quotient and their sum are rounded once, so that no more is left of a sum."""
 
 
-def _normalised(name: str, weights: tuple[float, ...]) -> tuple[float, ...]:
+def _normalised(name: str, weights: Sequence[float]) -> Sequence[float]:
     """Numbers that sum to 1, made to do so to the last digits; what it returns, it returns unchanged."""
     total = math.fsum(weights)
     check_total(name, total)
@@ -55,7 +56,7 @@ class Mixture(Step):
     True
     """
 
-    mechanisms: tuple[Step, ...]
+    mechanisms: Sequence[Step]
     weights: _Weights
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ class Renyi(Step):
         """At least D_1, the Kullback-Leibler divergence."""
         raise NotImplementedError
 
-    def known_orders(self) -> tuple[float, ...]:
+    def known_orders(self) -> Sequence[float]:
         """Orders at which its curve has corners."""
         return ()
 
@@ -87,7 +87,7 @@ class RenyiCurve(Renyi):
     too. Composed as `ZCDP` is. ``orders`` increasing, at least one; ``epsilons`` >= 0, one for each.
     """
 
-    orders: Annotated[tuple[float, ...], functools.partial(vector, low=1.0, open_low=True)]
+    orders: Annotated[Sequence[float], functools.partial(vector, low=1.0, open_low=True)]
     epsilons: NonNegatives
     noise_convention = "Renyi divergences as declared by the user"
 
@@ -109,7 +109,7 @@ class RenyiCurve(Renyi):
     def relative_entropy(self) -> float:
         return self.epsilons[0]
 
-    def known_orders(self) -> tuple[float, ...]:
+    def known_orders(self) -> Sequence[float]:
         return self.orders
 
 
