@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "hockeystick/parallel.hpp"
-#include "inversion/gamma_kernel.hpp"
+#include "inversion/allocation_gamma_kernel.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"

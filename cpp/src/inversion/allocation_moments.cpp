@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "hockeystick/parallel.hpp"
+#include "inversion/allocation_gamma_kernel.hpp"
+#include "inversion/allocation_kernel_bounds.hpp"
+#include "inversion/allocation_ray_rule.hpp"
+#include "inversion/allocation_step_series.hpp"
 #include "inversion/falling_sum.hpp"
-#include "inversion/gamma_kernel.hpp"
-#include "inversion/kernel_bounds.hpp"
-#include "inversion/ray_rule.hpp"
-#include "inversion/step_series.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 

@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "hockeystick/parallel.hpp"
-#include "inversion/ratio_tail.hpp"
+#include "inversion/allocation_ratio_tail.hpp"
 #include "inversion/saddle.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"

@@ -17,9 +17,9 @@
 
 #include "hockeystick/answer.hpp"
 #include "hockeystick/pairs.hpp"
+#include "inversion/allocation_large_ratios.hpp"
 #include "inversion/allocation_step.hpp"
 #include "inversion/contour.hpp"
-#include "inversion/large_ratios.hpp"
 
 namespace hockeystick {
 

@@ -5,8 +5,8 @@
 #include <numbers>
 
 #include "hockeystick/parallel.hpp"
+#include "inversion/allocation_gamma_kernel.hpp"
 #include "inversion/falling_sum.hpp"
-#include "inversion/gamma_kernel.hpp"
 #include "inversion/saddle.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"

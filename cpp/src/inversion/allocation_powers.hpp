@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
+#include "inversion/allocation_gamma_kernel.hpp"
 #include "inversion/allocation_parts.hpp"
 #include "inversion/falling_sum.hpp"
-#include "inversion/gamma_kernel.hpp"
 
 namespace hockeystick {
 

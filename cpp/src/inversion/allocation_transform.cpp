@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "inversion/turned_ratios.hpp"
+#include "inversion/allocation_turned_ratios.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 

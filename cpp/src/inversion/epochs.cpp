@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "hockeystick/parallel.hpp"
+#include "inversion/allocation_large_ratios.hpp"
 #include "inversion/allocation_parts.hpp"
 #include "inversion/allocation_powers.hpp"
+#include "inversion/allocation_ratios_apart.hpp"
 #include "inversion/allocation_transform.hpp"
 #include "inversion/epoch_line.hpp"
 #include "inversion/epoch_split.hpp"
-#include "inversion/large_ratios.hpp"
-#include "inversion/ratios_apart.hpp"
 #include "inversion/saddle.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "hockeystick/parallel.hpp"
+#include "inversion/allocation_few_steps.hpp"
+#include "inversion/allocation_large_ratios.hpp"
 #include "inversion/allocation_parts.hpp"
 #include "inversion/direct_inversion.hpp"
-#include "inversion/few_steps.hpp"
-#include "inversion/large_ratios.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"

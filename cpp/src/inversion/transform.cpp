@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "inversion/allocation_few_steps.hpp"
 #include "inversion/allocation_transform.hpp"
-#include "inversion/few_steps.hpp"
 #include "inversion/loss_transform.hpp"
 #include "inversion/mgf.hpp"
 #include "numerics/complex.hpp"

@@ -1,4 +1,12 @@
-// One direction of a profile: which engine answers it.
+// One direction of a profile: which engine answers it (docs/accounting/bounds.md). A question goes on until
+// an answer is as close as asked for:
+//   1. beyond the largest losses or next to their sum: SupportEnd;
+//   2. a closed form, or the sum over all outcomes where these are few: ClosedForm;
+//   3. of one epoch of allocation beside few outcomes, the epoch alone for each of them: FewOutcomes;
+//   4. the inverse of the transform: Inversion;
+//   5. what takes little: Chernoff's bound, single steps, the frequent steps alone (parts.hpp);
+//   6. lattices: LatticeEngine, beside an allocation of its noise alone.
+// Lower bounds of pairs that are more than their mechanism come from a Direction of what lies below them.
 #pragma once
 
 #include <algorithm>

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "check.hpp"
+#include "inversion/allocation_few_steps.hpp"
+#include "inversion/allocation_gamma_kernel.hpp"
 #include "inversion/allocation_transform.hpp"
-#include "inversion/few_steps.hpp"
-#include "inversion/gamma_kernel.hpp"
 
 namespace hs = hockeystick;
 using Complex = std::complex<double>;

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "check.hpp"
+#include "inversion/allocation_kernel_bounds.hpp"
 #include "inversion/allocation_moments.hpp"
-#include "inversion/kernel_bounds.hpp"
-#include "inversion/ray_rule.hpp"
-#include "inversion/step_series.hpp"
+#include "inversion/allocation_ray_rule.hpp"
+#include "inversion/allocation_step_series.hpp"
 
 namespace hs = hockeystick;
 using Complex = std::complex<double>;

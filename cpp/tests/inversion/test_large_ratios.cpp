@@ -5,10 +5,10 @@
 
 #include "check.hpp"
 #include "hockeystick/pairs.hpp"
+#include "inversion/allocation_large_ratios.hpp"
 #include "inversion/allocation_parts.hpp"
 #include "inversion/allocation_step.hpp"
 #include "inversion/epochs.hpp"
-#include "inversion/large_ratios.hpp"
 
 namespace hs = hockeystick;
 

@@ -8,7 +8,7 @@
 #include "hockeystick/pairs.hpp"
 #include "inversion/allocation_parts.hpp"
 #include "inversion/allocation_powers.hpp"
-#include "inversion/ratio_tail.hpp"
+#include "inversion/allocation_ratio_tail.hpp"
 
 namespace hs = hockeystick;
 

@@ -8,10 +8,10 @@
 
 #include "check.hpp"
 #include "hockeystick/pairs.hpp"
+#include "inversion/allocation_gamma_kernel.hpp"
+#include "inversion/allocation_ratios_apart.hpp"
 #include "inversion/allocation_step.hpp"
 #include "inversion/contour.hpp"
-#include "inversion/gamma_kernel.hpp"
-#include "inversion/ratios_apart.hpp"
 
 namespace hs = hockeystick;
 using Complex = std::complex<double>;

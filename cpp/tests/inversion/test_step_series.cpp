@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "inversion/step_series.hpp"
+#include "inversion/allocation_step_series.hpp"
 
 namespace hs = hockeystick;
 

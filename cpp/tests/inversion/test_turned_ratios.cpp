@@ -9,7 +9,7 @@
 
 #include "check.hpp"
 #include "inversion/allocation_moments.hpp"
-#include "inversion/turned_ratios.hpp"
+#include "inversion/allocation_turned_ratios.hpp"
 
 namespace hs = hockeystick;
 using Complex = std::complex<double>;

@@ -39,7 +39,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--delta", type=real, help="asks for epsilon")
     command.add_argument("--epsilon", type=real, help="asks for delta")
     dpsgd.add_adjacency(command, without="the file's, or add_or_remove")
-    command.add_argument("--accuracy", type=real)
+    dpsgd.add_accuracy(command, None)
     command.add_argument("--json", action="store_true", help="print JSON")
     dpsgd.add_report_options(command)
 

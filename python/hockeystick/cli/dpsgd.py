@@ -70,8 +70,18 @@ def add_options(command: argparse.ArgumentParser, *, calibrates: bool = False) -
     answer = command.add_argument_group("the answer")
     add_adjacency(answer, without="what fits the sampler")
     if not calibrates:
-        answer.add_argument("--accuracy", type=real, default=DEFAULT_ACCURACY)
+        add_accuracy(answer)
     answer.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_accuracy(command: argparse._ActionsContainer, default: float | None = DEFAULT_ACCURACY) -> None:
+    """``--accuracy``, which is ``default`` where it is not given."""
+    command.add_argument(
+        "--accuracy",
+        type=real,
+        default=default,
+        help=f"relative width of the bounds that is aimed at, 1e-9 to 1 (default: {DEFAULT_ACCURACY:g})",
+    )
 
 
 def add_adjacency(

@@ -14,10 +14,9 @@ from .._base.bounds import finite
 from .._base.figures import check_path
 from .._base.validation import ParameterError
 from ..accounting.grid import MAX_CELLS, Grid, grid_delta, grid_epsilon
-from ..accounting.settings import DEFAULT_ACCURACY
 from ..plots.pictures import plot_grid
 from . import numbers
-from .dpsgd import add_adjacency
+from .dpsgd import add_accuracy, add_adjacency
 
 EXAMPLES = (
     "hockeystick grid --noise-multiplier 0.5:5:50 --sampling-probability 1e-3:1e-1:log50 --steps 1e4 --delta 1e-5 --plot plan.png",
@@ -37,7 +36,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     point.add_argument("--delta", help="asks for epsilon")
     point.add_argument("--epsilon", help="asks for delta")
     add_adjacency(command, "add_or_remove")
-    command.add_argument("--accuracy", type=numbers.real, default=DEFAULT_ACCURACY)
+    add_accuracy(command)
     command.add_argument("--json", action="store_true", help="print JSON instead of CSV")
     command.add_argument("--plot", metavar="FILE", help="write a heat map over the two options that vary")
 

@@ -7,6 +7,13 @@ computes what it costs. Descriptions compose with ``*`` and ``+``; equal steps m
 >>> step = hs.PoissonSampled(hs.Gaussian(noise_multiplier=1.0), sampling_probability=0.01)
 >>> step * 600 + hs.Laplace(scale=20.0) + 400 * step == step * 1000 + hs.Laplace(scale=20.0)
 True
+
+What a step is asked, and by whom (nobody outside this package needs to):
+
+- `account`, through `mechanisms.adjacency`: ``check_adjacency``, ``simplified``, ``pairs``, ``unsampled_mu``;
+- steps that are made of it (sampled, mixed, of users): ``is_unsampled``, ``may_be_sampled``, ``sampled_by``, ``alternatives``, ``null_is_none``;
+- bounds where it is rarely seen or cut: ``participation``, ``if_seen``, ``cut_probability``, ``uncut``, ``published``;
+- reports and plans: ``words``, ``releases``.
 """
 
 from __future__ import annotations

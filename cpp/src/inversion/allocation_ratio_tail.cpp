@@ -1,4 +1,4 @@
-#include "inversion/ratio_tail.hpp"
+#include "inversion/allocation_ratio_tail.hpp"
 
 #include <algorithm>
 #include <cmath>

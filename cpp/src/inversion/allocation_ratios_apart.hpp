@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
+#include "inversion/allocation_light_ratios.hpp"
 #include "inversion/allocation_step.hpp"
 #include "inversion/contour.hpp"
-#include "inversion/light_ratios.hpp"
 
 namespace hockeystick {
 

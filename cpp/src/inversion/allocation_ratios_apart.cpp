@@ -1,4 +1,4 @@
-#include "inversion/ratios_apart.hpp"
+#include "inversion/allocation_ratios_apart.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
-#include "inversion/small_terms.hpp"
+#include "inversion/allocation_small_terms.hpp"
 
 namespace hockeystick {
 

@@ -1,11 +1,11 @@
-#include "inversion/ray_rule.hpp"
+#include "inversion/allocation_ray_rule.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <vector>
 
-#include "inversion/gamma_kernel.hpp"
+#include "inversion/allocation_gamma_kernel.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {

@@ -7,9 +7,9 @@
 #include <cstddef>
 
 #include "hockeystick/pairs.hpp"
+#include "inversion/allocation_known_series.hpp"
 #include "inversion/allocation_step.hpp"
 #include "inversion/contour.hpp"
-#include "inversion/known_series.hpp"
 
 namespace hockeystick {
 

@@ -1,4 +1,4 @@
-#include "inversion/light_ratios.hpp"
+#include "inversion/allocation_light_ratios.hpp"
 
 #include <algorithm>
 #include <cmath>

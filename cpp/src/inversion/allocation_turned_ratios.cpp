@@ -1,4 +1,4 @@
-#include "inversion/turned_ratios.hpp"
+#include "inversion/allocation_turned_ratios.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hockeystick/parallel.hpp"
-#include "inversion/mean_moments.hpp"
+#include "inversion/allocation_mean_moments.hpp"
 #include "inversion/saddle.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/lane_sum.hpp"

@@ -1,11 +1,11 @@
-#include "inversion/large_ratios.hpp"
+#include "inversion/allocation_large_ratios.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
 
-#include "inversion/light_ratios.hpp"
+#include "inversion/allocation_light_ratios.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
 

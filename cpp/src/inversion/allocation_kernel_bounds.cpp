@@ -1,12 +1,12 @@
-#include "inversion/kernel_bounds.hpp"
+#include "inversion/allocation_kernel_bounds.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
 #include "hockeystick/parallel.hpp"
-#include "inversion/mean_moments.hpp"
-#include "inversion/step_series.hpp"
+#include "inversion/allocation_mean_moments.hpp"
+#include "inversion/allocation_step_series.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {

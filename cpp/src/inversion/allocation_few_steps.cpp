@@ -1,4 +1,4 @@
-#include "inversion/few_steps.hpp"
+#include "inversion/allocation_few_steps.hpp"
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
-#include "inversion/kernel_bounds.hpp"
+#include "inversion/allocation_kernel_bounds.hpp"
 
 namespace hockeystick {
 

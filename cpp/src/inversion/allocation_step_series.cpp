@@ -1,11 +1,11 @@
-#include "inversion/step_series.hpp"
+#include "inversion/allocation_step_series.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <utility>
 
-#include "inversion/gamma_kernel.hpp"
+#include "inversion/allocation_gamma_kernel.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 

@@ -1,4 +1,4 @@
-#include "inversion/small_terms.hpp"
+#include "inversion/allocation_small_terms.hpp"
 
 #include <algorithm>
 #include <cmath>

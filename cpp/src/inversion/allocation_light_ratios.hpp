@@ -3,8 +3,8 @@
 #pragma once
 
 #include "hockeystick/pairs.hpp"
+#include "inversion/allocation_known_series.hpp"
 #include "inversion/allocation_step.hpp"
-#include "inversion/known_series.hpp"
 
 namespace hockeystick {
 

@@ -44,7 +44,8 @@ public:
     NodeSums at(double modulus) const;
 
 private:
-    // proof: where q <= 1, the first term that is left out is so small (small_terms.cpp, static_assert).
+    // proof: where q <= 1, the first term that is left out is so small (allocation_small_terms.cpp,
+    // static_assert).
     static constexpr std::size_t most_terms = 20;
     // Of (|s|/reach)^m: in psi's sum, and in the others at m size + j.
     struct Coefficients {

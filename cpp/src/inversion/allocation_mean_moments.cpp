@@ -1,4 +1,4 @@
-#include "inversion/mean_moments.hpp"
+#include "inversion/allocation_mean_moments.hpp"
 
 #include <cmath>
 #include <cstddef>
