@@ -91,3 +91,13 @@ def test_single_steps_bound_what_no_engine_finds(
     one, most = hs.account(step, "remove"), 1e-12
     assert lower >= one.delta_bounds(epsilon).lower * (1.0 - most)
     assert upper <= (2.0 + epsilon) * one.delta_bounds(epsilon / 2.0).upper * (1.0 + most)
+
+
+@pytest.mark.parametrize("steps", [2, 5, 9])
+@pytest.mark.parametrize("epsilon", [5e-324, 1.5e-323, 2.5e-323, 1e-300])
+def test_shares_of_a_subnormal_epsilon(steps: int, epsilon: float) -> None:
+    """They round by as much as they are; the curve falls, so that at nothing it is no higher."""
+    profile = hs.account(hs.PoissonSampled(hs.Gaussian(0.1), 1e-3) * steps, "remove", accuracy=1e-9)
+    upper = profile.delta_bounds(epsilon).upper
+    assert profile.delta_bounds(-1e-300).lower * (1.0 - 1e-12) <= upper
+    assert profile.delta_bounds(1e-200).lower <= upper

@@ -153,7 +153,7 @@ def test_rare_steps_beside_the_largest_losses_leave_a_lower_bound(
 @functools.cache
 def two_steps(sigma: float, q: float, epsilon: float) -> mpmath.mpf:
     """delta of two sampled Gaussian steps under "add", whose single losses -ln(1 - q + q r(x)) fall with the output x."""
-    with mpmath.workdps(20):
+    with mpmath.workdps(30):
         sigma, q, epsilon = mpmath.mpf(sigma), mpmath.mpf(q), mpmath.mpf(epsilon)
 
         def loss(x: mpmath.mpf) -> mpmath.mpf:
@@ -172,7 +172,8 @@ def two_steps(sigma: float, q: float, epsilon: float) -> mpmath.mpf:
             return head - mpmath.exp(t) * ((1 - q) * head + q * mpmath.ncdf((x - 1) / sigma))
 
         end = largest_output(epsilon + mpmath.log1p(-q))
-        nodes = [-9 * sigma + (end + 9 * sigma) * k / 12 for k in range(13)]
+        start = min(-9 * sigma, end - 8 * sigma)  # far out, all is next to the end
+        nodes = [start + (end - start) * k / 24 for k in range(25)]
         return mpmath.quad(lambda x: mpmath.npdf(x, 0, sigma) * one(epsilon - loss(x)), nodes)
 
 
@@ -192,3 +193,18 @@ def test_losses_that_no_other_makes_good_for_take_no_room(sigma: float, q: float
         assert low <= share * end * (1.0 + 1e-12) + 1e-12 * q
         assert share * end * (1.0 - 1e-12) <= high
         assert high - low <= 1.2e-3 * end
+
+
+@pytest.mark.parametrize("engine", ["auto", "fft"])
+@pytest.mark.parametrize("share", [0.9, 0.99, 0.998])
+def test_lattices_of_which_one_atom_is_left_end(share: float, engine: str) -> None:
+    """What is lifted to a point weighs so much that nothing else was kept, and points were looked for without end."""
+    end = -2.0 * math.log1p(-0.214)
+    profile = hs.account(hs.PoissonSampled(hs.Gaussian(2.4), 0.214) * 2, "add", engine=engine)
+    lower, upper = profile.delta_bounds(share * end)
+    delta = two_steps(2.4, 0.214, share * end)
+    assert lower <= delta * (1.0 + 1e-9)
+    assert delta * (1.0 - 1e-9) <= upper
+    both = hs.PoissonSampled(hs.Gaussian(1.3), 7e-5) + hs.PoissonSampled(hs.Gaussian(2.6), 2e-5)
+    lower, upper = hs.account(both, "add", engine=engine).delta_bounds(share * 9e-5)
+    assert lower <= upper < 1e-6

@@ -10,6 +10,7 @@ import opacus
 import pytest
 import torch
 from hockeystick.interop.opacus import PrivacyEngine
+from opacus.layers import DPLSTM
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -140,6 +141,60 @@ def test_a_backward_pass_that_was_interrupted_leaves_no_norms() -> None:
     optimizer.step()
 
 
+def test_a_single_loss_is_seen_whoever_trains() -> None:
+    """Opacus asks each layer whether it trains, not the model; and recurrent layers have rows for each time step."""
+    net = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    model, _, criterion, loader = private(net, "ghost", criterion=Squares(alone=True))
+    x, y = next(iter(loader))
+    model.eval()
+    net[1].train()
+    with pytest.raises(hs.ParameterError, match=r"1 losses, must be 60"):
+        criterion(model(x), y)
+
+    class Letters(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.read, self.last = DPLSTM(4, 3, batch_first=True), nn.Linear(3, 2).requires_grad_(False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.read(x[:, None].expand(-1, 5, -1))[0][:, -1])
+
+    for alone in (True, False):
+        model, optimizer, criterion, loader = private(Letters(), "ghost", criterion=Squares(alone=alone))
+        x, y = next(iter(loader))
+        if alone:
+            with pytest.raises(hs.ParameterError, match=r"1 losses, must be 60"):
+                criterion(model(x), y)
+        else:
+            (2 * criterion(model(x), y) + 1).backward()
+            optimizer.step()
+
+
+def test_a_backward_pass_that_was_interrupted_before_the_sum_pays_for_no_step() -> None:
+    """The gradients are the raw ones then, and the norms are there."""
+    model, optimizer, criterion, loader = private(nn.Linear(4, 2), "ghost")
+    x, y = next(iter(loader))
+    loss = criterion(model(x), y) * 2.0
+    zero, optimizer.zero_grad = optimizer.zero_grad, lambda *_: (_ for _ in ()).throw(MemoryError)
+    with pytest.raises(MemoryError):
+        loss.backward()
+    optimizer.zero_grad = zero
+    with pytest.raises(hs.ParameterError, match="interrupted"):
+        optimizer.step()
+
+
+def test_not_all_is_frozen_in_a_part_of_a_batch() -> None:
+    """Opacus forgets then that it was a part, and takes the first part of the next batch for the last one of this."""
+    model, optimizer, criterion, loader = private(nn.Linear(4, 2), "hooks")
+    with BatchMemoryManager(data_loader=loader, max_physical_batch_size=20, optimizer=optimizer) as parts:
+        x, y = next(iter(parts))
+        criterion(model(x), y).backward()
+        optimizer.zero_grad()
+        model.requires_grad_(False)
+        with pytest.raises(hs.ParameterError, match="nothing is trained in a part"):
+            optimizer.step()
+
+
 @pytest.mark.parametrize("mode", ["hooks", "ew", "ghost"])
 def test_statistics_of_the_batch_are_seen_in_the_forward_pass(mode: str) -> None:
     """Before the step, eval() would hide them."""
@@ -148,6 +203,10 @@ def test_statistics_of_the_batch_are_seen_in_the_forward_pass(mode: str) -> None
     x, _ = next(iter(loader))
     with pytest.raises(hs.ParameterError, match="normalises by the batch"):
         model.train()(x)
+    with pytest.raises(hs.ParameterError, match="normalises by the batch"), torch.no_grad():
+        model.train()(x)
+    norm.eval()
+    model(x)
 
 
 class Halves(nn.Module):
@@ -186,16 +245,17 @@ rank, store, changed = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
 model = Replicated(torch.nn.Linear(1, 4, bias=False))
 records = torch.utils.data.TensorDataset(torch.arange(2000.0)[:, None] / 2000, torch.zeros(2000))
-model, optimizer, loader = PrivacyEngine().make_private(
+try:
+  steps, said = 0, ""
+  model, optimizer, loader = PrivacyEngine().make_private(
     module=model,
     optimizer=torch.optim.SGD(model.parameters(), lr=0.0),
-    data_loader=torch.utils.data.DataLoader(records, batch_size=200),
+    data_loader=torch.utils.data.DataLoader(records, batch_size=100 if changed == "rate" and rank else 200),
     noise_multiplier=1.0,
     max_grad_norm=50.0 if changed == "start" and rank else 1.0,
+    loss_reduction="sum" if changed == "sum" and rank else "mean",
 )
-steps, said = 0, ""
-try:
-    for x, y in loader:
+  for x, y in loader:
         if rank == 0 and steps == 2 and changed in ("max_grad_norm", "noise_multiplier"):
             setattr(optimizer, changed, .02)
         optimizer.zero_grad()
@@ -210,7 +270,8 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(
-    ("changed", "steps"), [("nothing", 10), ("start", 0), ("max_grad_norm", 2), ("noise_multiplier", 2)]
+    ("changed", "steps"),
+    [("nothing", 10), ("start", 0), ("rate", 0), ("sum", 0), ("max_grad_norm", 2), ("noise_multiplier", 2)],
 )
 def test_replicas_clip_and_add_noise_alike(changed: str, steps: int, tmp_path: Path) -> None:
     """One of them adds the noise, for its own norm."""

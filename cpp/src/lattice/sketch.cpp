@@ -225,11 +225,15 @@ std::vector<std::int64_t> choose_points(const Sketch& sketch, double step, doubl
         }
         return sum;
     };
-    double low = 0, high = 1 / *std::max_element(stride.begin(), stride.end());
-    while (spread(2 * high) < sparse_share) high *= 2;
-    for (int i = 0; i < 8; ++i) {
-        const double middle = 0.5 * (low + high);
-        (spread(middle) < sparse_share ? low : high) = middle;
+    const double widest = *std::max_element(stride.begin(), stride.end());
+    double low = 0;
+    if (widest > 0) {  // or all bins are atoms, and there is nothing to spread
+        double high = 1 / widest;
+        while (spread(2 * high) < sparse_share) high *= 2;
+        for (int i = 0; i < 8; ++i) {
+            const double middle = 0.5 * (low + high);
+            (spread(middle) < sparse_share ? low : high) = middle;
+        }
     }
     std::vector<std::int64_t> points;
     auto at = static_cast<std::int64_t>(std::floor(sketch.left.front() / step));

@@ -124,20 +124,27 @@ double largest_sum(const Composition& composition) {
     return sum;
 }
 
-// What lies below `from`, and the bin that it is in, as one atom there, which trimming may take away again.
-Sketch lifted(Sketch sketch, double from) {
-    const auto bin = std::ranges::upper_bound(sketch.right, from);
-    const auto below = bin - sketch.right.begin();
-    if (below < 2 || bin == sketch.right.end()) return sketch;
+// `cut`, what trimming leaves of the whole; where that begins below `from`, the whole from there to the cut's
+// end instead, with what lies below, and the bin that `from` is in, as one atom there.
+Sketch lifted(Sketch whole, Sketch cut, double from) {
+    if (cut.empty() || !(cut.left.front() < from) || !(from < cut.left.back())) return cut;
+    const auto end_of = [&](double at) {
+        return std::upper_bound(whole.right.begin(), whole.right.end(), at) - whole.right.begin();
+    };
+    const auto below = end_of(from), end = end_of(cut.right.back());
+    if (below < 1) return cut;
     double mass = 0;
-    for (auto i = sketch.log_mass.begin(); i <= sketch.log_mass.begin() + below; ++i) mass += std::exp(*i);
-    for (auto* values : {&sketch.left, &sketch.right, &sketch.loss, &sketch.log_mass})
+    for (auto i = whole.log_mass.begin(); i <= whole.log_mass.begin() + below; ++i) mass += std::exp(*i);
+    for (auto* values : {&whole.left, &whole.right, &whole.loss, &whole.log_mass}) {
+        values->erase(values->begin() + end, values->end());
         values->erase(values->begin(), values->begin() + below - 1);
-    sketch.left[0] = sketch.right[0] = sketch.loss[0] = from;
-    sketch.log_mass[0] = std::log(mass);
-    sketch.left[1] = std::max(sketch.left[1], from);
-    sketch.loss[1] = std::max(sketch.loss[1], from);
-    return sketch;
+    }
+    whole.left[0] = whole.right[0] = whole.loss[0] = from;
+    whole.log_mass[0] = std::log(mass);
+    whole.left[1] = std::max(whole.left[1], from);
+    whole.loss[1] = std::max(whole.loss[1], from);
+    whole.truncated = cut.truncated;
+    return whole;
 }
 
 }  // namespace
@@ -160,9 +167,10 @@ LatticePlan plan_lattice(const Composition& composition, const Steps& steps, con
     for (std::size_t i = 0; i < steps.size(); ++i) {
         const double largest = composition[i].first->max_loss();
         const double from = fineness.least_epsilon - (most - largest) - 1e-3 * std::abs(largest);
-        const Sketch sketch = std::isfinite(most) ? lifted(steps[i].sketch, from) : steps[i].sketch;
-        lifts = lifts || sketch.loss.size() < steps[i].sketch.loss.size();
-        kept.push_back({trimmed(sketch, tilt, tail, infinity_mass), steps[i].count});
+        Sketch sketch = trimmed(steps[i].sketch, tilt, tail, infinity_mass);
+        if (std::isfinite(most)) sketch = lifted(steps[i].sketch, std::move(sketch), from);
+        lifts = lifts || (!sketch.empty() && sketch.loss.front() == from);
+        kept.push_back({std::move(sketch), steps[i].count});
     }
     // Whatever the tilt of the transform, delta is made up of losses that the saddle's tilt finds.
     const double points_tilt = std::max(tilt, coarse_tilt(saddle.tilt));

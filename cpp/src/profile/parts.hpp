@@ -46,15 +46,15 @@ inline double steps_apart(const Composition& composition) {
 // above, where all are alike, by basic composition: each is (eps/k, delta_1)-DP, so that delta is at most the
 // sum of e^{j eps/k} delta_1 over j < k.
 inline Answer by_single_steps(const Composition& composition, double epsilon) {
-    // Proof: more than two quotients of expm1 and a product round by.
-    constexpr double rounding = 1e-12;
+    // Proof: more than two quotients of expm1 and a product round by, where no share of epsilon is subnormal.
+    constexpr double rounding = 1e-12, least_share = 1e-280;
     Answer found = exact(0);
     found.upper = 1;
     for (const auto& [pair, count] : composition) {
         const auto one = ClosedForm::of({{pair, 1}}, Engine::automatic);
         if (!one || pair->q_mass() != 1) continue;
         found.lower = std::max(found.lower, one->delta(epsilon).lower);
-        if (composition.size() > 1 || !(epsilon > 0)) continue;
+        if (composition.size() > 1 || !(epsilon > least_share)) continue;
         const double share = epsilon / static_cast<double>(count),
                      times = std::expm1(epsilon) / std::expm1(share);
         found.upper =

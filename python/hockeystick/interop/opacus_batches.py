@@ -121,14 +121,14 @@ def check_replicas(dataset: Any) -> None:
         )
 
 
-def check_settings(*settings: float) -> None:
-    """Raise ParameterError on all replicas unless each has these ``settings``: one of them adds the noise, from its own."""
+def check_settings(**settings: Any) -> None:
+    """Raise ParameterError on all replicas unless each has these ``settings``: one of them adds the noise, and each divides, by its own."""
     everywhere: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(everywhere, settings)
     if any(each != settings for each in everywhere):
         raise ParameterError(
-            f"optimizer: (noise_multiplier, max_grad_norm, norms it clips to) = {everywhere} on the replicas, must be the same on all: each clips to its own norm, and one of "
-            "them adds noise for its own; let schedules run on every replica"
+            f"optimizer: {everywhere} on the replicas, must be the same on all: each draws, clips and divides by its own, and one of them adds noise for its own; "
+            "give make_private the same everywhere, and let schedules run on every replica"
         )
 
 
@@ -187,6 +187,8 @@ class Watch:
         self._expected = optimizer.expected_batch_size
         sampler = loader.batch_sampler
         self._together = isinstance(sampler, DistributedUniformWithReplacementSampler)
+        if self._together:
+            self._compare()
         self._kind: type[Any] = type(sampler)
         self._facts = dict(vars(sampler))
         norms_in_blocks(optimizer)
@@ -271,6 +273,16 @@ class Watch:
             )
         whole = not optimizer._check_skip_next_step(pop_next=False)
         self._check_settings(whole)
+        if not optimizer.params and (optimizer._step_skip_queue or self._begun):
+            raise ParameterError(
+                "parameters: nothing is trained in a part of a batch that BatchMemoryManager has split, so that the end of the next batch would be taken "
+                "for that of this one: freeze layers between batches"
+            )
+        if getattr(optimizer, "is_unfinished", False):
+            raise ParameterError(
+                "optimizer.step: the last backward pass was interrupted, and gradients are not those that were clipped: begin this batch again with its "
+                "forward pass"
+            )
         # Each part of a batch, before it is added to the others.
         check_frozen(optimizer)
         check_types(getattr(optimizer, "params", ()))
@@ -300,16 +312,27 @@ class Watch:
                 )
         return stepped
 
+    def _compare(self) -> None:
+        """What must be the same on all replicas."""
+        optimizer, sampler = self._optimizer, self._loader.batch_sampler
+        check_settings(
+            noise_multiplier=plain(optimizer.noise_multiplier),
+            max_grad_norm=plain(optimizer.max_grad_norm),
+            clipped_to=(clipped_to(optimizer), plain(getattr(self._module, "max_grad_norm", 0.0))),
+            loss_reduction=(optimizer.loss_reduction, getattr(self._module, "loss_reduction", None)),
+            expected_batch_size=optimizer.expected_batch_size,
+            sample_rate=sampler.sample_rate,
+            batches=len(sampler),
+        )
+
     def _check_settings(self, whole: bool) -> None:
         """What make_private set, and what follows from it: the norm, the size that is divided by, who records steps."""
         optimizer = self._optimizer
-        norm, clipped = (
-            plain(optimizer.max_grad_norm),
-            max(clipped_to(optimizer), plain(getattr(self._module, "max_grad_norm", 0.0))),
-        )
+        norm = plain(optimizer.max_grad_norm)
+        clipped = max(clipped_to(optimizer), plain(getattr(self._module, "max_grad_norm", 0.0)))
         self._clipped = max(self._clipped, clipped)
         if self._together and whole:
-            check_settings(plain(optimizer.noise_multiplier), norm, clipped)
+            self._compare()
         check_norm(norm, self._clipped)
         if optimizer.expected_batch_size != self._expected:
             raise ParameterError(

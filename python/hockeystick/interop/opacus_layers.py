@@ -9,11 +9,14 @@ from typing import Any
 from .._base.lazy import needing
 from .._base.validation import ParameterError
 from .opacus_ghost import watch_ghost
-from .opacus_modules import is_a, trains
+from .opacus_modules import is_a, trains, trains_anywhere
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
-    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import (
+        DPLossFastGradientClipping,
+        DPTensorFastGradientClipping,
+    )
 
 
 _LOOKED_AT = 1000  # *limit*: operations that are looked at; the recursion that frees so many needs less than 256 KB of stack
@@ -45,6 +48,29 @@ def check_layer(layer: Any, name: str) -> None:
         raise ParameterError(f"module.{name} = {layer!r}: {problem}")
 
 
+class RecordTensor(DPTensorFastGradientClipping):  # type: ignore[misc, unused-ignore]
+    """What the criterion of ghost clipping returns: its optimizer knows while gradients are not the clipped sum."""
+
+    def backward(self) -> None:
+        """Norms, then the sum: an exception in between leaves what is not clipped."""
+        self.optimizer.is_unfinished = True
+        super().backward()
+        self.optimizer.is_unfinished = False
+
+
+def _stays(name: str) -> Any:
+    def operation(self: Any, *others: Any) -> Any:
+        made = getattr(super(RecordTensor, self), name)(*others)
+        made.__class__ = RecordTensor
+        return made
+
+    return operation
+
+
+for _name in ("truediv", "mul", "rmul", "add", "radd", "sub", "rsub", "neg"):
+    setattr(RecordTensor, f"__{_name}__", _stays(f"__{_name}__"))
+
+
 class RecordLosses(DPLossFastGradientClipping):  # type: ignore[misc, unused-ignore]
     """The criterion of ghost clipping; raises ParameterError unless it has one loss for each record, (B,), and gradients have norms.
 
@@ -60,8 +86,9 @@ class RecordLosses(DPLossFastGradientClipping):  # type: ignore[misc, unused-ign
                 f"criterion: losses of shape {tuple(losses.shape)}, must be (batch size,), one for each record, as each is multiplied by the "
                 "factor that its record is clipped by: take the mean over the other dimensions, or squeeze predictions and targets"
             )
+        made.__class__ = RecordTensor
         trained: Any = getattr(self.module, "_module", self.module)
-        if getattr(trained, "training", True) and torch.is_grad_enabled():
+        if trains_anywhere(trained):
             if not self.module.hooks_enabled:
                 raise ParameterError(
                     "module.hooks_enabled = False: must be True; a backward pass was interrupted between the norms of gradients and their sum: call "
@@ -74,19 +101,33 @@ class RecordLosses(DPLossFastGradientClipping):  # type: ignore[misc, unused-ign
 
 def _check_count(losses: int, module: Any, dimension: int) -> None:
     """As many losses as the layers that wait for a backward pass saw records, in this dimension."""
-    waiting = [
-        layer.activations[-1]
-        for layer in module.modules()
-        if getattr(layer, "activations", None) and not is_a(layer, "RNNLinear")
-    ]
-    seen = max(
-        (kept[0].shape[dimension] for kept in waiting if kept and kept[0].dim() > dimension), default=losses
-    )
+    seen = max((_rows_that_wait(layer, dimension) for layer in module.modules()), default=0) or losses
     if losses != seen:
         raise ParameterError(
             f"criterion: {losses} losses, must be {seen}, one for each record, as each is multiplied by the factor that its record is clipped by: "
             "let it return the losses of single records where reduction is 'none'"
         )
+
+
+def _rows_that_wait(layer: Any, dimension: int) -> int:
+    """Of the layer's last use; of a recurrent one, whose time steps have fewer and fewer records if they are packed, the most."""
+    uses = getattr(layer, "activations", ())
+    recurrent = is_a(layer, "RNNLinear")
+    shapes = [kept[0].shape for kept in (uses if recurrent else uses[-1:]) if kept]
+    at = 0 if recurrent else dimension
+    return max((shape[at] for shape in shapes if len(shape) > at), default=0)
+
+
+class Mixing:
+    """A hook before each forward pass of a layer that may mix records or keep what it saw of them, as parts of ``root``, which trains."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+
+    def __call__(self, layer: Any, inputs: Any) -> None:
+        """Also without gradients, as in a frozen part; raises ParameterError."""
+        if torch.is_grad_enabled() or self._root.training:
+            check_layer(layer, "")
 
 
 def watch_layers(module: Any, whole: Any, grad_sample_mode: str) -> None:
@@ -114,6 +155,8 @@ def watch_layers(module: Any, whole: Any, grad_sample_mode: str) -> None:
         if (kind := getattr(policy, "reduce_dtype", None)) is not None:
             _check_type(kind, "MixedPrecisionPolicy.reduce_dtype")
         added.append(layer.register_forward_hook(_after_layer))
+        if is_a(layer, "_BatchNorm", "_InstanceNorm", "Embedding", "EmbeddingBag"):
+            added.append(layer.register_forward_pre_hook(Mixing(module)))
         added.append(layer.register_forward_hook(passes.after_layer))
         if is_a(layer, "Conv2d", "Embedding"):
             added.append(layer.register_forward_hook(_after_strided))
@@ -155,7 +198,6 @@ def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
 
 def _after_layer(layer: Any, inputs: Any, output: Any) -> None:
     if trains(layer):
-        check_layer(layer, "")
         for value in _tensors(output):
             _check_value(value, type(layer).__name__)
 
@@ -200,13 +242,14 @@ class Passes:
 
 
 def _after_any_model(module: Any, inputs: Any, output: Any) -> None:
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or module.training:
         check_layers(module)
+    if torch.is_grad_enabled():
         _look_at(inputs, output)
 
 
 def _after_model(module: Any, inputs: Any, output: Any) -> None:
-    if trains(module):
+    if trains_anywhere(module):
         _look_at(inputs, output)
 
 

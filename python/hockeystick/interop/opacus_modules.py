@@ -25,6 +25,15 @@ def has_trained(layer: Any) -> bool:
     return any(each.requires_grad for each in layer.parameters(recurse=False))
 
 
+def trains_anywhere(module: Any) -> bool:
+    """Whether a forward pass now is one of training for some layer."""
+    layers = module.modules() if hasattr(module, "modules") else ()
+    return bool(
+        torch.is_grad_enabled()
+        and (getattr(module, "training", True) or any(each.training for each in layers))
+    )
+
+
 def trains(layer: Any) -> bool:
     """Whether a forward pass now is one of training."""
     return bool(layer.training and torch.is_grad_enabled())
