@@ -273,7 +273,7 @@ class Watch:
             )
         whole = not optimizer._check_skip_next_step(pop_next=False)
         self._check_settings(whole)
-        if not optimizer.params and (optimizer._step_skip_queue or self._begun):
+        if getattr(optimizer, "params", None) == [] and (optimizer._step_skip_queue or self._begun):
             raise ParameterError(
                 "parameters: nothing is trained in a part of a batch that BatchMemoryManager has split, so that the end of the next batch would be taken "
                 "for that of this one: freeze layers between batches"
