@@ -420,6 +420,7 @@ OWNED = {
     "interop.opacus_batches.Watch",
     "interop.opacus_layers.Buffers",  # Watch
     "interop.opacus_layers.Passes",  # the hooks of one model
+    "interop.opacus_layers.RecordTensor",  # one loss of a loop
     "individual.histories.Histories",  # Recorded
     "individual.histories.LiveHistories",  # Recorded
     "individual.ledger.Ledger",  # IndividualLedger
