@@ -126,7 +126,7 @@ double largest_sum(const Composition& composition) {
 
 // `cut`, what trimming leaves of the whole; where that begins below `from`, the whole from there to the cut's
 // end instead, with what lies below, and the bin that `from` is in, as one atom there.
-Sketch lifted(Sketch whole, Sketch cut, double from) {
+Sketch lifted(const Sketch& whole, Sketch cut, double from) {
     if (cut.empty() || !(cut.left.front() < from) || !(from < cut.left.back())) return cut;
     const auto end_of = [&](double at) {
         return std::upper_bound(whole.right.begin(), whole.right.end(), at) - whole.right.begin();
@@ -135,16 +135,17 @@ Sketch lifted(Sketch whole, Sketch cut, double from) {
     if (below < 1) return cut;
     double mass = 0;
     for (auto i = whole.log_mass.begin(); i <= whole.log_mass.begin() + below; ++i) mass += std::exp(*i);
-    for (auto* values : {&whole.left, &whole.right, &whole.loss, &whole.log_mass}) {
+    Sketch out = whole;
+    for (auto* values : {&out.left, &out.right, &out.loss, &out.log_mass}) {
         values->erase(values->begin() + end, values->end());
         values->erase(values->begin(), values->begin() + below - 1);
     }
-    whole.left[0] = whole.right[0] = whole.loss[0] = from;
-    whole.log_mass[0] = std::log(mass);
-    whole.left[1] = std::max(whole.left[1], from);
-    whole.loss[1] = std::max(whole.loss[1], from);
-    whole.truncated = cut.truncated;
-    return whole;
+    out.left[0] = out.right[0] = out.loss[0] = from;
+    out.log_mass[0] = std::log(mass);
+    out.left[1] = std::max(out.left[1], from);
+    out.loss[1] = std::max(out.loss[1], from);
+    out.truncated = cut.truncated;
+    return out;
 }
 
 }  // namespace
