@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hockeystick as hs
 import pytest
+from hockeystick.accounting.batch_limits import UnionBound
 from hockeystick.cli.commands import main
 
 N, P, STEPS, DELTA = 20_000, 0.02, 200, 1e-6
@@ -166,3 +167,9 @@ def test_the_older_bound_where_truncation_is_no_double(most: int) -> None:
     bound = hs.accounting.UnionBound(hs.TruncatedPoissonSampled(1.0, 100_000, 0.01, most), steps=1000)
     poisson = hs.account(hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 1000)
     assert poisson.epsilon_bounds(1e-5).lower <= bound.epsilon(1e-5) <= 1.03 * poisson.epsilon(1e-5)
+
+
+def test_unions_are_over_all_steps() -> None:
+    step = hs.TruncatedPoissonSampled(1.0, 100_000, 0.01, 1200)
+    for steps in (1, 10, 1000):
+        assert UnionBound(step, steps).eta >= steps * step.truncation.full_low

@@ -502,3 +502,9 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert error.startswith("hockeystick: error: ")
     assert error.count("\n") == 1
     assert named in error
+
+
+@pytest.mark.parametrize("adjacency", ["add", "remove", "zero_out", "replace_one"])
+def test_a_certificate_names_its_adjacency(adjacency: str) -> None:
+    found = hs.calibrate_noise_multiplier(lambda s: hs.Gaussian(s), 1.0, 1e-5, adjacency=adjacency)
+    assert found.certificate.adjacency == adjacency

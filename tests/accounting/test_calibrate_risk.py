@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import hockeystick as hs
+import mpmath
+import numpy as np
 import pytest
+from hockeystick.accounting.goals import aim
 from mpmath import mp
 
 
@@ -102,3 +107,35 @@ def test_precision_at_the_least_rates_and_limits_next_to_the_last_value() -> Non
         hs.calibrate_noise_multiplier(make, precision=0.1001, fpr=5e-324, prior=0.1)
     with pytest.raises(hs.UnreachableError, match="could be shown to keep below it; an attack reaches"):
         hs.calibrate_noise_multiplier(make, tpr=0.012995444546147705, fpr=0.01, limits=(1.0, 10.0))
+
+
+@pytest.mark.parametrize(
+    ("target", "ask"),
+    [
+        ({"tpr": 0.05, "fpr": 0.01}, lambda risk: risk.tpr(0.01)),
+        ({"recall": 0.05, "odds": 9.0}, lambda risk: risk.recall(9.0)),
+    ],
+)
+def test_a_risk_is_kept_by_its_upper_bound(target: dict[str, float], ask: Callable[..., Any]) -> None:
+    """Of declared divergences nothing is known from below: a lower bound that keeps the limit proves nothing."""
+    sigma = hs.calibrate_noise_multiplier(lambda s: hs.ZCDP(0.5 / s**2), tolerance=1e-3, **target)
+    (limit, *_) = target.values()
+    assert ask(hs.account(hs.ZCDP(0.5 / float(sigma) ** 2)).risk).upper <= limit
+    assert sigma.certificate.risk_bounds.upper <= limit
+
+
+def test_epsilon_is_kept_by_its_upper_bound() -> None:
+    with pytest.raises(hs.UnreachableError):
+        hs.calibrate_noise_multiplier(lambda s: hs.ZCDP(0.5 / s**2), 1.0, 0.0)
+
+
+def test_the_point_of_a_bayes_risk_is_no_more_than_was_asked_for() -> None:
+    """epsilon <= ln((1 - prior) / prior) and prior (1 - delta) >= the risk, exactly."""
+    rng = np.random.default_rng(0)
+    with mpmath.workdps(40):
+        for prior, share in zip(
+            rng.uniform(0.01, 0.5, 300).tolist(), rng.uniform(0.1, 0.99, 300).tolist(), strict=True
+        ):
+            found = aim(None, None, {"bayes_risk": share * prior, "prior": prior})
+            assert Fraction(prior) * (1 - Fraction(found.delta)) >= Fraction(share * prior)
+            assert found.epsilon <= mpmath.log((1 - mpmath.mpf(prior)) / mpmath.mpf(prior))

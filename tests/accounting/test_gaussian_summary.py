@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
 import hockeystick as hs
+import mpmath
+import numpy as np
 import pytest
-from hockeystick._base.gdp import mu_at
+from hockeystick._base.gdp import mu_at, mu_of_pure_dp
 from mpmath import mp
 
 FLOOR = 1e-10
@@ -190,3 +193,40 @@ def test_kinks_do_not_attract_nodes_without_end() -> None:
     process = hs.FinitePair((0.28, 0.34, 0.373, 0.007), (0.36, 1e-7, 0.1, 0.5399999)) + hs.PureDP(1.6e-4) * 2
     found = hs.account(process + hs.PureDP(0.0126), "remove").gdp()
     assert found.mu <= found.mu_bounds.lower * (1 + 1e-6)
+
+
+def test_the_gaussian_of_pure_privacy_is_rounded_up() -> None:
+    with mpmath.workdps(40):
+        for epsilon in np.logspace(-12, 2, 200).tolist():
+            share = mpmath.tanh(mpmath.mpf(epsilon) / 2)  # 2 Phi(mu / 2) - 1
+            mu = 2 * mpmath.sqrt(2) * mpmath.erfinv(share) if share < 0.999 else None
+            assert mu is None or mu_of_pure_dp(epsilon) >= mu
+
+
+def test_the_mu_of_a_gaussian_is_rounded_up() -> None:
+    for sigma in np.random.default_rng(0).uniform(0.3, 30.0, 100).tolist():
+        for adjacency, shift in (("add", 1), ("zero_out", 1), ("replace_one", 2)):
+            assert Fraction(hs.account(hs.Gaussian(sigma), adjacency).gdp_mu()) * Fraction(sigma) >= shift
+
+
+@pytest.mark.parametrize(
+    ("step", "adjacency"),
+    [
+        (hs.TruncatedPoissonSampled(1.0, 5, 0.9, 2), "add_or_remove"),
+        (hs.TruncatedPoissonSampled(1.0, 5, 0.9, 2), "zero_out"),
+        (hs.UserLevel(hs.PoissonSampled(hs.Gaussian(2.0), 0.9), 3), "add_or_remove"),
+        (hs.UserLevel(hs.PoissonSampled(hs.Gaussian(2.0), 0.9), 3), "replace_one"),
+        (hs.UserLevel(hs.Gaussian(2.0), 3), "remove"),
+        (hs.WithReplacement(hs.Gaussian(4.0), 3, 4), "replace_one"),
+        (hs.WithoutReplacement(hs.Gaussian(2.0), 3, 4), "replace_one"),
+    ],
+    ids=str,
+)
+def test_a_mu_without_slack_is_above_the_whole_profile(step: hs.Step, adjacency: str) -> None:
+    """Far out, too, where those count who are in the batch as often as can be."""
+    profile = hs.account(step * 2, adjacency)
+    mu = profile.gdp_mu()
+    assert mu < math.inf
+    gaussian = hs.account(hs.Gaussian(1.0 / mu))
+    for epsilon in (0.0, 1.0, 3.0, 6.0, 10.0, 15.0, 20.0):
+        assert profile.delta_bounds(epsilon).lower <= gaussian.delta(epsilon)

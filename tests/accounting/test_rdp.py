@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from fractions import Fraction
 
 import hockeystick as hs
 import numpy as np
@@ -328,3 +329,20 @@ def test_masses_that_underflow_may_be_all_of_a_moment(
         assert lower[0] <= truth * (1 + 1e-12)
         assert upper[0] >= truth * (1 - 1e-12)
         assert upper[0] <= losses[-1] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [hs.ZCDP(0.125), hs.mechanisms.ExponentialMechanism(0.5), hs.mechanisms.Group(hs.Gaussian(2.0), 2)],
+    ids=str,
+)
+def test_divergences_of_what_is_declared_have_no_lower_bound(step: hs.Step) -> None:
+    lower, upper = rdp_curve(step * 3, [1.5, 2.0, 8.0])
+    assert (lower == 0.0).all()
+    assert (upper > 0.0).all()
+
+
+@pytest.mark.parametrize("rho", [2**53 + 1, 2**60 + 1, Fraction(1, 3), Fraction(2, 7), Fraction(10, 21)])
+def test_divergences_that_are_no_doubles_are_rounded_up(rho: Fraction) -> None:
+    above = float(rho) if Fraction(float(rho)) >= rho else math.nextafter(float(rho), math.inf)
+    assert rdp_epsilon(2.0, rho, 1e-5) == rdp_epsilon(2.0, above, 1e-5)

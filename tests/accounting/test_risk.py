@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import hockeystick as hs
+import mpmath
 import numpy as np
 import pytest
 from hockeystick._base.bounds import Bounds
@@ -380,3 +381,13 @@ def test_lower_ends_that_are_known_late_are_no_others() -> None:
             fpr = (0.999, 1e-3, 0.3)[i]
             truth = float(ndtr(1.0 + ndtri(fpr)))  # of the best test of N(1, 1) against N(0, 1)
             assert lower <= truth * (1.0 + 1e-9) <= upper * (1.0 + 2e-9)
+
+
+def test_odds_next_to_the_largest_loss() -> None:
+    """Nobody is named with larger odds than e^epsilon, and with these, or a little less, all whose answer is true: a jump."""
+    with mpmath.workdps(40):
+        for epsilon in np.random.default_rng(0).uniform(0.1, 6.0, 60).tolist():
+            exact = mpmath.exp(mpmath.mpf(epsilon))
+            odds = float(exact) if float(exact) <= exact else float(np.nextafter(float(exact), 0.0))
+            upper = hs.account(hs.RandomizedResponse(epsilon)).risk.recall(odds).upper
+            assert upper >= 1 / (1 + mpmath.exp(-mpmath.mpf(epsilon))) * (1 - mpmath.mpf("1e-9"))

@@ -622,3 +622,13 @@ def test_what_is_closed_says_nothing(kind: str, tmp_path: Path) -> None:
     again = type(made).open(path)
     assert again.spent.tolist() == before
     again.close()
+
+
+@pytest.mark.parametrize("kind", ["GDP", "RDP"])
+def test_a_halted_filter_lets_nothing_through(kind: str) -> None:
+    filt = hs.individual.GDPFilter(mu=0.5) if kind == "GDP" else hs.individual.RDPFilter(order=2.0, rho=0.25)
+    assert filt.step(0.3)
+    assert not filt.step(1.0)
+    assert filt.halted
+    assert not filt.step(1e-3)
+    assert filt.steps == 1

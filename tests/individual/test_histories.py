@@ -1,6 +1,7 @@
 """Individual accountants on disk: resumed, killed, merged from shards, damaged."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -315,3 +316,16 @@ def test_a_file_that_an_editor_left_is_named(tmp_path: Path) -> None:
     (tmp_path / "accountant" / "step-000000000001~").write_bytes(b"")
     with pytest.raises(hs.StorageError, match="step-000000000001~"):
         hs.IndividualAccountant.open(tmp_path / "accountant")
+
+
+def test_a_step_of_other_histories_is_refused(tmp_path: Path) -> None:
+    for name, norm in (("mine", 1.0), ("other", 0.0)):
+        kept = hs.IndividualAccountant(
+            3, noise_multiplier=1.0, sampling_probability=0.1, path=tmp_path / name
+        )
+        kept.step([norm] * 3)
+        kept.close()
+    (file,) = (tmp_path / "other").glob("step-*")
+    shutil.copy(file, tmp_path / "mine" / file.name)
+    with pytest.raises(hs.StorageError, match="other histories"):
+        hs.IndividualAccountant.open(tmp_path / "mine")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -325,3 +326,14 @@ def test_step_with_bad_norms_leaves_the_disk_alone(tmp_path: Path) -> None:
     assert disk.spent.tolist() == [0.25, 0.25, 0.25]
     assert disk.steps == 1
     disk.close()
+
+
+def test_a_journal_of_another_ledger_is_refused(tmp_path: Path) -> None:
+    """It would put what others have spent in the place of what these have, with checksums that fit."""
+    for name, norm in (("mine", 1.0), ("other", 0.0)):
+        filt = hs.IndividualGDPFilter(3, mu=2.0, path=tmp_path / name)
+        filt.step([norm] * 3)
+        filt.close()
+    shutil.copy(tmp_path / "other" / "journal", tmp_path / "mine" / "journal")
+    with pytest.raises(hs.StorageError, match="another ledger"):
+        hs.IndividualGDPFilter.open(tmp_path / "mine")

@@ -7,14 +7,17 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import dp_accounting as dpa
 import hockeystick as hs
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting import dp_event as ev
 from dp_accounting.pld import privacy_loss_distribution as pld
+from hockeystick.interop import dp_accounting as bridge
 from hockeystick.interop.dp_accounting import HockeystickAccountant, adjacency, from_event, to_event
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -581,3 +584,32 @@ for module, package in [("dp_accounting",) * 2, ("opacus",) * 2, ("flower", "flw
         done.stdout.splitlines(), ("dp-accounting", "opacus", "flower", "jax-privacy"), strict=True
     ):
         assert line.endswith(f"pip install 'hockeystick[{extra}]'")
+
+
+def test_counts_of_nested_events_multiply() -> None:
+    for inner in (ev.GaussianDpEvent(3.0), ev.RepeatAndSelectDpEvent(ev.GaussianDpEvent(3.0), 2.0, 1.0)):
+        event = ev.SelfComposedDpEvent(ev.ComposedDpEvent([ev.SelfComposedDpEvent(inner, 3)]), 5)
+        assert bridge.from_event(event, ADD_OR_REMOVE).steps == 15
+
+
+def test_several_gaussians_on_one_sample_are_rounded_down() -> None:
+    for i in range(2, 60):
+        event = ev.PoissonSampledDpEvent(0.1, ev.SelfComposedDpEvent(ev.GaussianDpEvent(i / 7.0), i))
+        ((step, _),) = bridge.from_event(event, ADD_OR_REMOVE)
+        assert Fraction(step.mechanism.noise_multiplier) ** 2 * i <= Fraction(i / 7.0) ** 2
+
+
+def test_randomized_response_of_events_is_rounded_up() -> None:
+    with mpmath.workdps(40):
+        for i in range(1, 200):
+            p, k = i / 200.0, 2 + i % 7
+            ((step, _),) = bridge.from_event(
+                ev.RandomizedResponseDpEvent(p, k), dpa.NeighboringRelation.REPLACE_ONE
+            )
+            assert mpmath.mpf(step.epsilon) >= mpmath.log1p(k * (1 - mpmath.mpf(p)) / mpmath.mpf(p))
+
+        # And back.
+        for i in range(1, 200):
+            epsilon, k = i / 37.0, 2 + i % 7
+            event = bridge.to_event(hs.RandomizedResponse(epsilon, k, uniform_null=True))
+            assert mpmath.mpf(event.noise_parameter) <= k / (mpmath.exp(mpmath.mpf(epsilon)) + k - 1)

@@ -5,6 +5,7 @@ from typing import Any
 
 import dp_accounting
 import hockeystick as hs
+import jax
 import jax.numpy as jnp
 import jax_privacy
 import numpy as np
@@ -121,6 +122,24 @@ def test_plans_that_normalize_columns_add_less_noise_than_they_say() -> None:
     for kind in (jnp.bfloat16, jnp.float16):
         with pytest.raises(hs.ParameterError, match=r"dtype = .*float16"):
             check_config(planned([1.0], dtype=kind))
+
+
+def test_noise_is_of_a_real_type_that_is_known() -> None:
+    """Complex noise has half of its variance in each part, integers have none, and the type of the gradients (None) may have 16 bits."""
+    for kind in (None, np.complex64, np.complex128, int):
+        with pytest.raises(hs.ParameterError, match="dtype = "):
+            check_config(dataclasses.replace(planned([1.0]), dtype=kind))
+
+
+def test_64_bits_are_32_where_jax_has_no_others() -> None:
+    config = dataclasses.replace(planned([1.0, 1.2]), iterations=110, dtype=np.float64)
+    with pytest.raises(hs.ParameterError, match="rounding to float32 changes Z"):
+        check_config(config)
+    jax.config.update("jax_enable_x64", True)
+    try:
+        check_config(config)
+    finally:
+        jax.config.update("jax_enable_x64", False)
 
 
 @pytest.mark.parametrize(

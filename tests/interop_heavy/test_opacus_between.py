@@ -290,3 +290,41 @@ def test_replicas_clip_and_add_noise_alike(changed: str, steps: int, tmp_path: P
     for done, said in found:
         assert done == steps
         assert ("on the replicas" in said) == (changed != "nothing")
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+def test_gradients_are_not_computed_from_what_an_earlier_pass_kept(mode: str) -> None:
+    """In evaluation mode Opacus keeps nothing of a layer, and takes what is left of a pass in training mode: of as many other records."""
+    model, optimizer, criterion, loader = private(nn.Linear(4, 2), mode)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    x, y = next(iter(loader))
+    optimizer.zero_grad()
+    model.train()
+    model(torch.randn_like(x))
+    model.eval()
+    with pytest.raises(hs.ParameterError, match="is called in evaluation mode"):
+        criterion(model(x), y)
+    assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+def test_passes_that_are_not_differentiated_may_be_in_evaluation_mode(mode: str) -> None:
+    model, optimizer, criterion, loader = private(nn.Linear(4, 2), mode)
+    x, y = next(iter(loader))
+    for _ in range(2):
+        loss = criterion(model(x), y)
+        with torch.no_grad():
+            model.eval()
+            model(x)
+            model.train()
+        loss.backward()
+        optimizer.zero_grad()
+
+
+def test_noise_that_anybody_can_draw_again_is_refused() -> None:
+    """All generators that were never seeded have one seed."""
+    with pytest.raises(hs.ParameterError, match="noise_generator: has seed"):
+        private(nn.Linear(4, 2), "hooks", noise_generator=torch.Generator())
+    seeded = torch.Generator()
+    seeded.seed()
+    private(nn.Linear(4, 2), "hooks", noise_generator=seeded)

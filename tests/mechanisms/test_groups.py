@@ -238,3 +238,12 @@ def test_a_group_of_groups_says_how_many_records_it_protects():
     ):
         said = hs.account(process).report(delta=1e-5).deployment.contribution_bound
         assert f"{records} records" in said
+
+
+@pytest.mark.parametrize("adjacency", ["add", "remove"])
+def test_curves_are_of_the_worse_direction(adjacency: str) -> None:
+    group = Group(hs.PoissonSampled(hs.Gaussian(0.7), 0.1) * 3, 2)
+    for delta in (1e-2, 1e-5):
+        assert hs.account(group, adjacency).epsilon(delta) == hs.account(group, "add_or_remove").epsilon(
+            delta
+        )

@@ -294,3 +294,15 @@ def test_pure_guarantees_stay_pure(law: Repetitions, epsilon: float) -> None:
 def test_the_smallest_exponential_mechanism_has_its_range(epsilon: float) -> None:
     spent = hs.account(hs.mechanisms.ExponentialMechanism(epsilon)).epsilon(0.0)
     assert epsilon <= spent <= epsilon * (1.0 + 1e-9)
+
+
+def test_largest_losses_of_selection_are_those_of_papernot_and_steinke() -> None:
+    law = hs.Repetitions
+    for repetitions, factor in (
+        (law.geometric(5.0), 3.0),
+        (law.logarithmic(5.0), 2.0),
+        (law.negative_binomial(5.0, 0.5), 2.5),
+        (law.fixed(4), 4.0),
+    ):
+        assert repetitions.largest_loss(0.7) == pytest.approx(0.7 * factor, rel=1e-12)
+    assert law.poisson(5.0).largest_loss(0.7) == pytest.approx(0.7 + 5.0 * (1.0 - math.exp(-0.7)), rel=1e-12)

@@ -547,3 +547,18 @@ def test_bounds_of_groups_enclose_both_sizes(
         lower, upper = hs.account(step, adjacency).delta_bounds(epsilon)
         assert lower <= max(truths) <= upper
         assert lower >= min(truths) * (1 - mp.mpf(1e-9))
+
+
+@pytest.mark.parametrize("adjacency", ["add", "remove", *ADJACENCIES])
+def test_views_are_bounds_however_roughly_they_are_asked(adjacency: str) -> None:
+    """Truncation that is as likely as delta: Poisson sampling beside it is within the accuracy, and no bound by itself."""
+    step = hs.TruncatedPoissonSampled(0.5, 5, 0.3, 3)
+    cut = step.cut_probability
+    for accuracy in (1.0, 0.3, 1e-3):
+        views = hs.account(step, adjacency, accuracy=accuracy)
+        lattice = hs.account(step, adjacency, engine="fft")
+        pairs = [(views.epsilon_bounds(f * cut), lattice.epsilon_bounds(f * cut)) for f in (1.05, 2.0, 4.0)]
+        pairs += [(views.delta_bounds(epsilon), lattice.delta_bounds(epsilon)) for epsilon in (0.0, 0.3, 1.0)]
+        for found, other in pairs:
+            assert found.lower <= other.upper
+            assert other.lower <= found.upper

@@ -291,6 +291,19 @@ def test_users_who_are_hardly_ever_sampled() -> None:
         assert hs.account(process).delta(0.0) >= 8.0 * q * apart * 0.999
 
 
+@pytest.mark.parametrize("adjacency", ["remove", "add", "replace_one"])
+@pytest.mark.parametrize("sigma", [0.0, 1e-160, 1e-20, 1e-6, 5e-5])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_without_noise_a_user_who_is_drawn_is_seen(adjacency: str, sigma: float, steps: int) -> None:
+    """And where the user is not in it, what shows nothing is e^epsilon times less likely than it would be."""
+    step = hs.UserLevel(hs.PoissonSampled(hs.Gaussian(sigma), 0.01), 300)
+    bounds = hs.account(step * steps, adjacency).delta_bounds(0.5)
+    hidden = (1 - mp.mpf(0.01)) ** (300 * steps)
+    truth = 1 - (mp.exp(0.5) if adjacency == "add" else 1) * hidden
+    assert bounds.lower <= truth <= bounds.upper
+    assert bounds.upper <= bounds.lower * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("epsilon", [0.0, 1e-14, 1e-12, 0.5])
 @pytest.mark.parametrize(
     ("sigma", "q", "k"), [(0.1, 0.01, 2), (0.05, 0.1, 3), (0.12, 1e-3, 2), (0.15, 1e-5, 2)]
@@ -348,3 +361,9 @@ def test_the_unit_is_what_every_step_is_accounted_for() -> None:
             alone = norm.cdf(mu / 2 - 0.5 / mu) - math.exp(0.5) * norm.cdf(-mu / 2 - 0.5 / mu)
             share = 0.5 if isinstance(release, hs.Mixture) else 1.0
             assert share * alone <= report.delta.upper  # type: ignore[union-attr]
+
+
+def test_groups_of_revealed_records_are_revealed_as_often() -> None:
+    for size in (2, 5):
+        step = hs.UserLevel(hs.ApproximateDP(0.0, 0.01), size)
+        assert hs.account(step).delta(0.0) >= size * 0.01 * (1.0 - 1e-12)

@@ -377,3 +377,19 @@ def test_the_unit_is_what_is_released_besides_too() -> None:
     for others in (cut, hs.mechanisms.Group(cut, 1)):
         found = CalibratedBandMF(single, 1.0, 1e-5, "add_or_remove", None, composed_with=others.as_process())
         assert "exactly 60 records" in found.unit
+
+
+def test_users_of_several_examples_move_the_fallback_by_all_of_them() -> None:
+    strategy = hs.BandedToeplitz.square_root(8, 2)
+    found = hs.calibrate_bandmf(
+        strategy,
+        hs.BMinSep(8, 2, 0.2, examples_per_user=3),
+        3.0,
+        0.05,
+        seed=1,
+        fallback="unamplified",
+        candidates=[1e-3],
+    )
+    assert found.fell_back
+    moved = 3.0 * strategy.sensitivity(2, None)
+    assert hs.account(hs.Gaussian(found.noise_multiplier / moved)).epsilon_bounds(0.05).lower <= 3.0

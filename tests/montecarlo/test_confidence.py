@@ -179,3 +179,11 @@ def test_shares_of_a_failure_are_no_more_than_it(parts: int) -> None:
     if parts > 1:
         with pytest.raises(hs.ParameterError, match=f"confidence = .* 1 - {parts} "):
             shared_confidence(1 - 2**-50, parts)
+
+
+def test_targets_are_rounded_up() -> None:
+    """tested + failure (1 - tested), exactly."""
+    for samples in range(1000, 3000, 10):
+        plan = plan_verification(threshold=1e-3, samples=samples)
+        tested, failure = Fraction(plan.tested_delta), Fraction(plan.failure_probability)
+        assert Fraction(plan.target_delta) >= tested + failure * (1 - tested)

@@ -18,8 +18,10 @@ from hockeystick.montecarlo.evidence import (
     divide_target,
     evidence_above,
     evidence_below,
+    lower_bound,
     plan_test,
     scaled_threshold,
+    upper_bound,
 )
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -408,3 +410,15 @@ def test_planned_bets_are_as_sound_and_narrower() -> None:
     for poor in ([], [0.0], [1.0], [0.0, 1.0]):
         lower, upper = hs.montecarlo.mean_bounds(seen, 1e-6, pilot=Empirical.of(poor))
         assert 0.8 * default.lower < lower < 0.01 < upper < 1.2 * default.upper
+
+
+@pytest.mark.parametrize("above", [True, False])
+def test_what_spreading_moves_a_mean_by_is_within_the_bounds(above: bool) -> None:
+    """So many values that nothing else is left: all are the same, and no bound is on the wrong side of it."""
+    bound, wrong = (upper_bound, 0) if above else (lower_bound, 0)
+    for value in np.random.default_rng(0).uniform(0.01, 0.9, 200).tolist():
+        one = Empirical.of([value])
+        many = Empirical(tuple(mass * 10**30 for mass in one.masses))
+        found = bound(many, 0.5, ((1e-10, 1.0),))
+        wrong += found < value if above else found > value
+    assert not wrong

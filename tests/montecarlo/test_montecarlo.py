@@ -15,7 +15,7 @@ import pytest
 from hockeystick.mechanisms.descriptions import composition
 from hockeystick.montecarlo import tally as tallies
 from hockeystick.montecarlo.curve import curve_of
-from hockeystick.montecarlo.direction import Sampled
+from hockeystick.montecarlo.direction import Direction, Sampled, loss_error
 from hockeystick.montecarlo.estimate import (
     DeltaEstimate,
     estimate_delta,
@@ -359,3 +359,24 @@ def test_estimates_lie_in_their_intervals_where_all_values_are_the_largest() -> 
             found = hs.estimate_delta(mechanism, epsilon, 4096, seed, "plain", adjacency="zero_out")
             for entry in found.directions:
                 assert 0.0 <= entry.lower <= entry.estimate <= entry.upper <= 1.0
+
+
+def test_an_estimate_is_the_largest_of_all_cases() -> None:
+    scheme = hs.matrix.MultiAttributionBMinSep(6, 2, 0.1, examples_per_user=3)
+    found = hs.estimate_delta(
+        hs.BandMF(hs.BandedToeplitz.square_root(6, 2), scheme, 1.0), 0.5, 20_000, seed=1, method="plain"
+    )
+    assert {entry.case for entry in found.directions} == {0, 1, 2}
+    for name in ("estimate", "lower", "upper"):
+        assert getattr(found, name) == max(getattr(entry, name) for entry in found.directions)
+    assert found.upper > found.directions[0].upper
+
+
+def test_the_round_off_of_losses_is_on_the_safe_side() -> None:
+    mechanism = hs.BandMF(hs.matrix.Identity(4), hs.Poisson(4, 0.1), 1.0)
+    values = Direction(mechanism, "remove", 0.5)
+    tally = values.tally(3, 0, 2)
+    assert tally.sum(0) > tally.sum(1)
+    # Exponents are rounded relatively: (2 / sigma)^2 for each step.
+    little = hs.BandMF(hs.matrix.Identity(4), hs.Poisson(4, 0.1), 1e-4)
+    assert loss_error(little) >= 1e-12 * 4 * (2 / 1e-4) ** 2

@@ -420,3 +420,17 @@ def test_one_iteration_against_exact_delta(min_sep: int) -> None:
         assert found.lower <= exact.upper
         assert exact.lower <= found.upper
         assert found.method == "tilted"
+
+
+@pytest.mark.parametrize("method", ["plain", "tilted"])
+def test_each_end_of_an_interval_takes_half_of_what_may_fail(method: str) -> None:
+    """What the certificate of an estimate claims, from its tallies and half of the failure probability, is the upper end of the interval."""
+    mechanism = hs.BandMF(hs.BandedToeplitz.square_root(12, 2), hs.BMinSep(12, 2, 0.1), 1.0)
+    found = hs.estimate_delta(
+        mechanism, 0.5, 20_000, seed=5, method=method, adjacency="remove", confidence=0.9
+    )
+    (direction,) = found.directions
+    assert direction.method == method
+    assert direction.evidence is not None
+    assert direction.evidence["failure_probability"] == pytest.approx(0.05, rel=1e-12)
+    assert direction.evidence["delta"] <= direction.upper == found.upper

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from hockeystick import _core
 from hockeystick.matrix.schemes import TruncatedBMinSep
+from hockeystick.montecarlo.direction import Direction
 from hockeystick.montecarlo.public_counts import largest_count
 from hockeystick.montecarlo.runs import ALONE
-from hockeystick.montecarlo.truncation import TwoMixtures
+from hockeystick.montecarlo.truncation import TwoMixtures, reduction
 from hockeystick.montecarlo.verify import TiltedPlan, is_hopeful
 
 from tests import enumeration
@@ -330,3 +331,18 @@ def test_calibration_with_frequent_truncation() -> None:
     plan = TiltedPlan.of(1e-5, 2**21)
     assert not is_hopeful(often, 1.0, plan, 1, ALONE)
     assert is_hopeful(hs.BandMF(columns, scheme, 3.0), epsilon, plan, 1, ALONE)
+
+
+def test_what_truncation_adds_is_in_every_bound() -> None:
+    mechanism = hs.BandMF(hs.BandedToeplitz.square_root(8, 2), TruncatedBMinSep(8, 2, 0.05, 400, 45), 1.0)
+    values = Direction(mechanism, "remove", 2.0)
+    extra = values.tilting.extra
+    assert values.tilting.mechanism == reduction(mechanism, 2.0).base
+    assert 1e-12 < extra < 1e-4
+    drawn = values.tilted_values(values.tune(3))
+    tally = drawn.tally(7, 0, 4)
+    assert drawn.interval(tally, 0.99)[1].upper >= extra
+    assert drawn._upper(0.0) >= extra
+    for tested in (0.5 * extra, extra, 1.5 * extra, 1e-3):
+        allowed = drawn.threshold(tested)
+        assert allowed <= 0.0 or math.exp(drawn.log_upper) * (allowed + drawn.resolution) + extra <= tested

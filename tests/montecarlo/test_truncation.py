@@ -262,3 +262,21 @@ def test_who_hardly_ever_takes_part(p: float) -> None:
         found = hs.estimate_delta(mechanism, 0.5, 1024, 1, method)
         assert found.lower == 0.0
         assert all(0.0 <= entry.lower <= entry.estimate <= entry.upper <= 1.0 for entry in found.directions)
+
+
+@pytest.mark.parametrize("adjacency", ["add", "remove", "add_or_remove"])
+def test_examples_keep_their_places_where_batches_are_cut(adjacency: str) -> None:
+    """Without one of them others are kept that were not, and batches differ by two."""
+    scheme = TruncatedBMinSep(4, 2, 0.3, 9, 2)
+    mechanism = hs.BandMF(hs.BandedToeplitz.square_root(4, 2), scheme, 1.0)
+    assert scheme.adjacencies() == ("zero_out", "replace_one")
+    with pytest.raises(hs.ParameterError, match="adjacency"):
+        hs.estimate_delta(mechanism, 1.0, 1024, seed=1, adjacency=adjacency)
+    with pytest.raises(hs.ParameterError, match="adjacency"):
+        hs.calibrate_bandmf(mechanism.strategy, scheme, 3.0, 0.05, seed=1, adjacency=adjacency)
+
+
+def test_without_cuts_is_less_than_always() -> None:
+    mechanism = hs.BandMF(hs.BandedToeplitz.square_root(8, 2), TruncatedBMinSep(8, 2, 0.05, 41, 8), 1.0)
+    found = reduction(mechanism, 1.0)
+    assert 0.9 < found.share < 1.0 - 1e-4  # truncation once in fifty runs

@@ -3,9 +3,11 @@
 import contextlib
 import math
 from pathlib import Path
+from typing import Any
 
 import hockeystick as hs
 import pytest
+from hockeystick.montecarlo import verify as module
 from hockeystick.montecarlo.confidence import VerificationPlan, plan_verification
 from hockeystick.montecarlo.direction import Sampled
 from hockeystick.montecarlo.runs import RunOptions, derived
@@ -169,3 +171,17 @@ def test_whole_procedure_survives_interruptions(tmp_path: Path) -> None:
     assert whole[0].accepted
     chosen = [entry.noise_multiplier for entry in whole if entry.accepted][-1]
     assert hs.account(hs.PoissonSampled(hs.Gaussian(chosen), 0.2) * 10).delta(0.5) <= plan.target_delta
+
+
+def test_every_candidate_is_verified_with_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = []
+
+    def record(
+        mechanism: Any, noise_multiplier: float, epsilon: float, plan: Any, seed: int, *rest: Any
+    ) -> Any:
+        seeds.append(seed)
+        return module.Verification(noise_multiplier, True, ())
+
+    monkeypatch.setattr(module, "verify", record)
+    module.choose(lambda sigma: None, [1.0, 2.0, 3.0], 1.0, plan_verification(1e-2), 7)
+    assert len(set(seeds)) == 3

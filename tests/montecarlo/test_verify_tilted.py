@@ -2,8 +2,10 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import hockeystick as hs
+import numpy as np
 import pytest
 from hockeystick.montecarlo.runs import RunOptions
 from hockeystick.montecarlo.verify import TiltedPlan, verify
@@ -144,3 +146,25 @@ def test_methods() -> None:
     with pytest.raises(hs.ParameterError, match="table"):
         hs.calibrate_bandmf(STRATEGY, bounded, 1.0, 1e-7, method="tilted")
     assert math.isfinite(TiltedPlan.of(1e-300, 5).tested_delta)
+
+
+def test_plain_samples_are_compared_with_half_of_what_is_tested() -> None:
+    """As many as `TiltedPlan.plain_samples` prove what is tested by a mean of half of it, and by no larger one."""
+
+    class Blocks:
+        block_size = 4096
+
+        def __init__(self, mean: float) -> None:
+            self.mean = mean
+
+        def delta_sums(self, seed, epsilons, first, count):
+            sums = np.full((len(epsilons), count), self.mean * self.block_size)
+            return sums, self.mean * sums
+
+    plan = TiltedPlan.of(0.02, 2**15)
+    for share, accepted in ((0.45, True), (0.75, False), (0.99, False)):
+        mean = share * plan.tested_delta
+        mechanism = SimpleNamespace(
+            no_participation_log_probability=-np.inf, _blocks=lambda direction, mean=mean: Blocks(mean)
+        )
+        assert verify(mechanism, 1.0, 0.5, plan, 3).accepted == accepted

@@ -185,3 +185,58 @@ def test_coins_that_know_no_places_protect_the_number_of_rows() -> None:
     for scheme in (hs.CyclicPoisson(8, 1, 0.1), hs.Poisson(8, 0.1), hs.BallsInBins(8, 4)):
         plan = hs.plan_training(scheme, 200, delta=1e-5, noise_multiplier=3.0, adjacency="add_or_remove")
         assert plan.adjacency == "add_or_remove"
+
+
+SIZE = 40
+
+
+def test_early_ends_are_accounted_under_the_adjacency_of_the_plan() -> None:
+    plan = hs.plan_training(
+        hs.Poisson(20, 0.1), SIZE, noise_multiplier=1.0, delta=1e-3, adjacency="replace_one"
+    )
+    steps = hs.PoissonSampled(hs.Gaussian(1.0), 0.1) * 5
+    least = hs.account(steps, "replace_one").epsilon_bounds(1e-3).lower
+    assert hs.account(steps).epsilon(1e-3) < least <= plan.spent(5) <= plan.epsilon
+
+
+def test_given_noise_is_verified_under_the_adjacency_of_the_plan() -> None:
+    scheme, strategy = hs.BMinSep(8, 2, 0.2), hs.BandedToeplitz.square_root(8, 2)
+    for adjacency, directions in (
+        ("replace_one", {"replace_one"}),
+        ("remove", {"remove"}),
+        ("zero_out", {"remove", "add"}),
+    ):
+        plan = hs.plan_training(
+            scheme,
+            SIZE,
+            strategy=strategy,
+            epsilon=8.0,
+            delta=0.05,
+            noise_multiplier=4.0,
+            adjacency=adjacency,
+            calibration_seed=3,
+        )
+        (verdict,) = plan.guarantee.evidence["verifications"]
+        assert {direction for direction, _, _ in verdict["means"]} == directions
+        assert plan.adjacency == adjacency
+
+
+def test_a_budget_within_the_interval_is_not_kept() -> None:
+    """That epsilon is at most the budget must be proven: an interval that contains it proves nothing."""
+    asked = {"delta": 1e-3, "noise_multiplier": 1.0}
+    plan = hs.plan_training(hs.Poisson(8, 0.1), SIZE, **asked)
+    lower, upper = hs.account(plan.mechanism, "zero_out").epsilon_bounds(1e-3)
+    assert lower < upper == plan.epsilon
+    with pytest.raises(hs.ParameterError, match="more than"):
+        hs.plan_training(hs.Poisson(8, 0.1), SIZE, epsilon=lower, **asked)
+    assert hs.plan_training(hs.Poisson(8, 0.1), SIZE, epsilon=upper, **asked).epsilon == upper
+
+
+def test_a_verified_plan_is_for_the_adjacency_that_was_asked_for() -> None:
+    scheme, strategy = hs.BMinSep(8, 2, 0.2), hs.BandedToeplitz.square_root(8, 2)
+    plan = hs.plan_training(
+        scheme, SIZE, strategy=strategy, epsilon=8.0, delta=0.05, adjacency="replace_one", calibration_seed=3
+    )
+    assert plan.adjacency == "replace_one"
+    for verdict in plan.guarantee.evidence["verifications"]:
+        assert {direction for direction, _, _ in verdict["means"]} == {"replace_one"}

@@ -1,5 +1,5 @@
 // Bounds for many examples: a tilt for each, then shared lines, then shared lattices
-// (docs/individual/individual.md).
+// (docs/individual/individual.md, "Individual ε of DP-SGD").
 #include "hockeystick/individual.hpp"
 
 #include <algorithm>

@@ -86,7 +86,7 @@ public:
         return sum;
     }
     // The history's profile, above or below the true one; empty where some kind does not fit the lattice, or
-    // the history the window: `too_short`.
+    // the history the window: `too_short` (docs/individual/individual.md, "Individual ε of DP-SGD").
     std::optional<TailTable> compose(const History& history, bool& too_short) const {
         too_short = false;
         StepSums sums;

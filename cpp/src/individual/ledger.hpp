@@ -22,7 +22,7 @@ struct Charge {
 
 // Between these, values neither overflow nor lose their rounding errors where the divisor lies in [2^-60,
 // 2^60] and the factor in [2^-20, 2^20]. Smaller positive values are charged as if they were this large,
-// larger ones as infinite.
+// larger ones as infinite (docs/individual/individual.md, "A budget cannot be overspent in float64").
 inline constexpr double smallest_value = 0x1p-400, largest_value = 0x1p+460;
 
 // Index of the first value that is not >= 0 (so nan, too), or the number of values.
@@ -38,7 +38,7 @@ std::size_t charge(const Charge& how, std::span<const double> values, std::span<
 // filled up with zero bytes. `mixed` is a bijection of the word and of its place, so a change of any one word
 // is always found, one of several with probability 1 - 2^-64 (for accidents: this is no protection from
 // forgery). As it is a sum, what a part of the words adds to it can be exchanged. Does not depend on the
-// number of threads.
+// number of threads (docs/individual/individual.md, "State").
 std::uint64_t checksum(std::span<const std::byte> memory, std::uint64_t first = 0);
 
 // What these values, at these places, add to the checksum of an array of doubles.

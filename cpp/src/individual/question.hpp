@@ -1,5 +1,5 @@
 // What is asked of many examples at once, their epsilon at one delta or delta at an epsilon of each, as the
-// search for a tilt, lines and lattices need it; see individual.hpp.
+// search for a tilt, lines and lattices need it (docs/individual/individual.md, "Individual ε of DP-SGD").
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Bounds by rounding losses to lattices that many examples share, for those whose transform decays too slowly
-// for a line; see lattice_bank.hpp.
+// for a line; see lattice_bank.hpp (docs/individual/individual.md, "Individual ε of DP-SGD").
 #pragma once
 
 #include <algorithm>

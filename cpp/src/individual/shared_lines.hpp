@@ -72,7 +72,7 @@ public:
         });
     }
     // The history's transform on a line that is prepared; false where it cannot be had. aliases: whether
-    // there is a bound on those from the right.
+    // there is a bound on those from the right (docs/individual/individual.md, "Individual ε of DP-SGD").
     bool make_contour(const Key& key, const History& history, Contour& contour, bool& aliases) const {
         const Line& line = lines_.at(key);
         const Sums sums = add_up(line, history);

@@ -1,5 +1,5 @@
 // The kinds of steps that all examples share: moments of their losses, and those of a history at the tilts
-// that are tabulated.
+// that are tabulated (docs/individual/individual.md, "Individual ε of DP-SGD").
 #pragma once
 
 #include <algorithm>

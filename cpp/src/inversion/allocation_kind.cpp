@@ -1,4 +1,5 @@
-// Epochs of a random allocation as one kind of step of a composition.
+// Epochs of a random allocation as one kind of step of a composition (docs/mechanisms/allocation.md, "Epochs
+// in three parts").
 #include <algorithm>
 #include <cmath>
 #include <optional>

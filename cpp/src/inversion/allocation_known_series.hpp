@@ -1,5 +1,5 @@
 // Moments and coefficients up to one degree, each with a bound on its error, and those of sums and products
-// of independent variables.
+// of independent variables (docs/mechanisms/allocation.md, "One ratio alone").
 #pragma once
 
 #include <array>

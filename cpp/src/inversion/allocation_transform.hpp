@@ -1,5 +1,5 @@
 // The transform of one random allocation's loss, from the moments of its likelihood ratio V
-// (docs/mechanisms/allocation.md): M(z) = E_Q[V^{1+z}] in direction remove, E_Q[V^{-z}] in direction add.
+// (docs/mechanisms/allocation.md, "The pair"): M(z) = E_Q[V^{1+z}] in direction remove, E_Q[V^{-z}] in add.
 #pragma once
 
 #include <cstddef>

@@ -63,7 +63,7 @@ std::optional<Contour> line_at(double s, double log_here, const LogBound& log_up
                                double log_delta, double log_goal);
 
 // sum over j >= first of step/pi |integrand|: 1/|z (z+1)| <= 1/tau^2, in blocks of doubling tau. bound(tau):
-// of |e^{K(z)}| beside e^{K(s)} at all frequencies from tau on.
+// of |e^{K(z)}| beside e^{K(s)} at all frequencies from tau on: docs/accounting/bounds.md, "Exact inversion".
 double tail_from(double step, std::size_t first, const std::function<double(double tau)>& bound);
 
 // About the least number of frequencies, from `first` to `limit`, beyond which the tail is at most `wanted`.

@@ -14,7 +14,7 @@ namespace hockeystick {
 
 // The density f of the tilted loss lies above a step function with levels f_c on the cells of a grid. A
 // step function is a sum of rectangles, so f = sum_i a_i Uniform(I_i) + (1 - sum_i a_i) rest, and with
-// |hat Uniform(I)| = |sinc(tau |I|/2)|
+// |hat Uniform(I)| = |sinc(tau |I|/2)| (docs/accounting/bounds.md, "Exact inversion"),
 //     |M(s + i tau)/M(s)| <= 1 - sum_i a_i (1 - S(tau |I_i|/2)),   S(x) >= sup over x' >= x of |sinc x'|.
 class StepDecay : public DecayBound {
 public:

@@ -87,7 +87,7 @@ private:
         Contour contour;
         std::size_t size;
     };
-    // How the transform decays along Re z = s.
+    // How the transform decays along Re z = s (docs/accounting/bounds.md, "Exact inversion").
     using Decays = std::vector<std::unique_ptr<DecayBound>>;
 
     double atoms() const;

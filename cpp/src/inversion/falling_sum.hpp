@@ -16,7 +16,7 @@ struct FallingSum {
     double start = 0;                   // the frequency at which the weights are
 
     bool empty() const { return re.empty(); }
-    // Of the sum at all frequencies from tau on.
+    // Of the sum at all frequencies from tau on (docs/accounting/bounds.md, "Layers of losses").
     double bound(double tau) const;
     // The values at start + j step, j = 0, ..., size - 1, and their errors. Terms are turned by one step at a
     // time, and at every sqrt(size)-th by as many at once. They are left out once they are below `negligible`

@@ -4,7 +4,7 @@
 //
 // K = sum of counts * ln M, by the trapezoidal rule in Im z. The cost does not depend on the counts. Where
 // all losses lie on one lattice, one period of the transform is enough; plain Laplace noise has a contour of
-// its own.
+// its own (docs/accounting/bounds.md, "Exact inversion").
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,7 @@
 //     M(z)^T = sum over j of e^{-Ta/2} binom(T, j) u^{T-j} v^j,   u, v = e^{+-wa} (1 +- 1/(2w)) / 2,
 // the j-th term being e^{w a (T-2j)} times a rational function. The line Re z = s is followed up to Im z = Y
 // only. From there the terms with a (T-2j) > eps go on to the left, where they vanish, the others to the
-// right.
+// right (docs/accounting/bounds.md, "Exact inversion of losses with atoms", plain Laplace noise).
 #pragma once
 
 #include <complex>

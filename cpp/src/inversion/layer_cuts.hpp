@@ -1,5 +1,5 @@
 // Where to cut the outputs of a composition into layers of losses, and how smoothly; see layers.hpp. All of
-// it is chosen by estimates: any choice is sound.
+// it is chosen by estimates: any choice is sound (docs/accounting/bounds.md, "Layers of losses").
 #pragma once
 
 #include <cstddef>

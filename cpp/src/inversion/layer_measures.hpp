@@ -19,7 +19,7 @@ namespace hockeystick {
 class LayerMeasures {
 public:
     // Steps of one kind: a mixture of parts that are not cut, whose shifts of P are not negative, those of Q
-    // not positive.
+    // not positive (docs/accounting/bounds.md, "Layers of losses").
     struct Kind {
         std::vector<MixturePart> parts;
         double count;

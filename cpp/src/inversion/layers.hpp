@@ -70,7 +70,7 @@ private:
     std::optional<Contour> contour(Which which, const Tilt& tilt, double epsilon, double log_wanted,
                                    std::size_t most);
     // Bounds at all high frequencies along Re z = s: of A of each kind, where the bottom falls, and of a
-    // layer's B.
+    // layer's B (docs/accounting/bounds.md, "Layers of losses").
     struct Ceiling {
         double s;
         const Beside& beside;

@@ -1,4 +1,5 @@
-// A mixture pair along lines Im t = a of the complex plane, where e^{i tau L(t)} decays with the frequency.
+// A mixture pair along lines Im t = a of the complex plane, where e^{i tau L(t)} decays with the frequency
+// (docs/accounting/bounds.md, "Layers of losses").
 #pragma once
 
 #include <complex>

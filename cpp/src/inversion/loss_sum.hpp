@@ -14,7 +14,7 @@ namespace hockeystick {
 
 // At a real tilt s, in units of e^shift: sums of p psi(sL), p L (e^{sL} - 1), p L^2 e^{sL} and p psi(-L); of
 // the moduli that make up the first and `modulus` times the last, and those times the nodes' slacks; and the
-// largest slack of an exponent.
+// largest slack of an exponent (docs/accounting/bounds.md, "Exact inversion of losses with atoms").
 struct TiltedSums {
     double value = 0, first = 0, second = 0, slope = 0, size = 0, rounding = 0, exponent = 0;
 };

@@ -61,7 +61,7 @@ private:
         bool failed = false;
     };
     // Panels good to tolerance e^{K(s)}, by an estimate of K, for the increasing tilts and up to the
-    // frequency.
+    // frequency (docs/accounting/bounds.md, "Exact inversion of losses with atoms").
     Nodes make_nodes(const std::vector<double>& all_tilts, double tau, double tolerance, double most) const;
     struct Tilt {
         double s, log_scale;  // log_scale: the estimate of K(s)

@@ -7,7 +7,7 @@
 // an integral over the output t in the real line, by the trapezoidal rule. The integrand
 // P^{1+z} Q^{-z} is analytic in a strip around it, and the rule's error falls exponentially with the
 // strip's width over the step. For high frequencies the rule is along a line Im t = a, where they ask for no
-// more nodes.
+// more nodes (docs/accounting/bounds.md, "Exact inversion").
 #pragma once
 
 #include <cstddef>

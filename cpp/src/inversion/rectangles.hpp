@@ -14,7 +14,7 @@ public:
     void extend(double from, double to, double height);
     void close();
     // sum of a_i (1 - S(tau |I_i|/2)), S(x) >= sup over x' >= x of |sinc x'|: by so much the transform at
-    // every frequency from tau on is less than the mass.
+    // every frequency from tau on is less than the mass (docs/accounting/bounds.md, "Exact inversion").
     double deficit(double tau) const;
     // The same where edges are whole numbers and each rectangle stands for atoms at as many points of a
     // lattice; for angles up to pi, half a period.

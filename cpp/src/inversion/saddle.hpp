@@ -1,4 +1,5 @@
-// The tilt through which the inversion's line goes: the saddle of K(s) - s eps - ln s - ln(1+s).
+// The tilt through which the inversion's line goes: the saddle of K(s) - s eps - ln s - ln(1+s)
+// (docs/accounting/bounds.md, "Exact inversion").
 #pragma once
 
 #include <algorithm>

@@ -14,7 +14,7 @@ class AnalyticityStrip {
 public:
     // Strips of several widths around the best one. With D the distance between the outermost shifts and R
     // that of Q's, the exponentials e^{shift (t + ia)} lie in a sector of angle a R, so that
-    //     N <= M(s) e^{a^2/2 + |Im z| a D} cos(a R/2)^{-s}.
+    //     N <= M(s) e^{a^2/2 + |Im z| a D} cos(a R/2)^{-s} (docs/accounting/bounds.md, "Exact inversion").
     static std::vector<AnalyticityStrip> simple(const MixturePart& part, double s, double tolerance);
     // The same by an integral over the angles that the sums really have, for frequencies up to `end`; much
     // better where mixtures are lopsided, and dearer. log_mgf: ln M(s).

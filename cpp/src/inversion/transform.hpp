@@ -46,7 +46,7 @@ public:
     virtual std::vector<MixturePart> mixtures() const { return {}; }
 
     // K = ln M at a real s >= 0. The upper bound lies above by about the tolerance, or is infinite where too
-    // many nodes were needed.
+    // many nodes were needed (docs/accounting/bounds.md, "Exact inversion").
     virtual Cumulant at(double s) const = 0;
     // A bound for the very law that row(line, ...) is the transform of, where another tilt may have one that
     // leaves out more: what the line's errors, aliases among them, are bounded by.

@@ -1,5 +1,5 @@
 // Exponentials e^{theta x} of many x along a line: from theta to theta + i step each turns by e^{i step x}, a
-// product in the place of an exponential.
+// product in the place of an exponential (docs/accounting/bounds.md, "Exact inversion").
 #pragma once
 
 #include <array>

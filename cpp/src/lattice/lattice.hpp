@@ -14,7 +14,7 @@ namespace hockeystick {
 enum class Bound { upper, lower, mean_preserving };
 
 // What rounding takes off the true loss, given that the loss lies in the window. Independent losses add up
-// in every field.
+// in every field (docs/accounting/bounds.md, "Mean-preserving rounding").
 struct Residue {
     double mean = 0, mean_error = 0;  // |E[loss - lattice loss | window] - mean| <= mean_error
     double squared_range = 0;         // of the interval in which loss - lattice loss lies, in the window
@@ -29,7 +29,7 @@ struct LatticeTerms {
     double infinity_mass = 0;  // P-mass at +inf
     // Where a lower bound is read off, the profile may through rounding exceed the true one, as if P had
     // this much more mass at +inf, or this much more tilted mass at a finite loss: either way of counting
-    // is valid.
+    // is valid (docs/accounting/bounds.md, "One step on a lattice").
     double deficit = 0, tilted_deficit = 0;
     double beyond = 0;  // upper: bounds E[e^{tilt L - log_scale}; L finite, past the last point]
     Residue residue;    // mean_preserving

@@ -1,4 +1,5 @@
-// A pair whose loss is counted from another point, so that lattices may lie where they serve it.
+// A pair whose loss is counted from another point, so that lattices may lie where they serve it
+// (docs/individual/individual.md, "Individual ε of DP-SGD").
 #pragma once
 
 #include <cmath>

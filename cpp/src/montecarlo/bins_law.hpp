@@ -1,4 +1,4 @@
-// The law of two copies of balls-in-bins.
+// The law of two copies of balls-in-bins (docs/montecarlo/tilted.md, section 3).
 #pragma once
 
 #include <algorithm>

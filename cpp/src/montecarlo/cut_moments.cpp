@@ -13,7 +13,7 @@ Extended larger(const Extended& x, const Extended& y) { return x < y ? y : x; }
 
 // The recursion of PairLaw where the rounds that are truncated are chosen against us: cell(e, d, class, k) as
 // there, with at most k of them to come; class: how the copy that waits took part. Only the rows e, ...,
-// e + b are kept.
+// e + b are kept (docs/montecarlo/tilted.md, section 8, Lemma 5).
 class CutMoments {
 public:
     CutMoments(const MatrixMechanism& mechanism, std::size_t most)

@@ -4,7 +4,7 @@
 // The points are 0, then 16 per octave from 2^-40 on, then 1. A value z between neighbouring points a and b
 // leaves the mass (b - z)/(b - a) at a and (z - a)/(b - a) at b. That keeps the mean and never lowers the
 // mean of a convex function, nor raises that of a concave one (Jensen's inequality), such as the logarithm of
-// a bet.
+// a bet (docs/montecarlo/means.md, "The empirical law on a grid").
 #pragma once
 
 #include <cstddef>

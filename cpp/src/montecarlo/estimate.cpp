@@ -1,4 +1,4 @@
-// Samples of the privacy loss of a matrix mechanism (docs/montecarlo/estimates.md).
+// Samples of the privacy loss of a matrix mechanism (docs/montecarlo/estimates.md, "The mechanism").
 #include "hockeystick/estimate.hpp"
 
 #include <algorithm>

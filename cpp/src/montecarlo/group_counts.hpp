@@ -17,7 +17,7 @@ namespace hockeystick {
 
 // The counts come from the streams of Purpose::public_counts, 128 bits a round; what happens before the first
 // round, and the few counts that the tables do not serve, from those of Purpose::candidates, which are free:
-// no candidates are drawn.
+// no candidates are drawn (docs/montecarlo/estimates.md, "What is drawn").
 class GroupCounts {
 public:
     GroupCounts(const TruncatedBMinSep& scheme, std::size_t steps, const BinomialTable& table,

@@ -3,7 +3,7 @@
 // P/Q - Pr[x = 0] = sum_{x != 0} p_x e^{<Cx, y>/sigma^2 - |Cx|^2/(2 sigma^2)}, whose logarithm is a convex
 // function of y: it lies above its tangent at any point. So where P/Q < e^-epsilon the tangent is below
 // ln(e^-epsilon - Pr[x = 0]), which is a half space, of a probability under Q that is known exactly. Outputs
-// are in units of sigma here.
+// are in units of sigma here (docs/montecarlo/tilted.md, section 9).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The law of any number of copies where all rounds are independent.
+// The law of any number of copies where all rounds are independent (docs/montecarlo/tilted.md, section 3).
 #pragma once
 
 #include <algorithm>

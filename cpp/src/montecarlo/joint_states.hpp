@@ -7,7 +7,7 @@
 // is barred until i + b: the same slot. So with B a multiset without that slot s, an iteration mixes the
 // states
 //     B, B + s, B + 2 s, ...
-// among themselves and with no others: a family.
+// among themselves and with no others: a family (docs/sampling/attribution.md, "Independent examples").
 #pragma once
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 //
 // S_a = P^a Q^{1-a} / M_a: `a` copies of the participations, drawn jointly with weights
 // prod_k p_{x^k} prod_{j<k} exp(<Cx^j, Cx^k>/sigma^2). Tables of what is to come, and draws forward in time
-// (docs/montecarlo/tilted.md). Every number is positive and every table entry a sum of products, so relative
-// errors stay small.
+// (docs/montecarlo/tilted.md, section 3). Every number is positive and every table entry a sum of products,
+// so relative errors stay small.
 #pragma once
 
 #include <algorithm>

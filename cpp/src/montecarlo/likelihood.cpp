@@ -148,7 +148,7 @@ std::vector<double> half_norms(const MatrixMechanism& mechanism, bool lower) {
     }
     // Longer columns than the separation: the mean of several participations has a larger norm than the sum
     // of theirs. Without the inner products (all >= 0) the value is an upper bound, with their maximum a
-    // lower one.
+    // lower one (docs/montecarlo/estimates.md, "Schemes and their recursions").
     if (lower) {
         const auto bounds = strategy.overlap_bounds(separation(mechanism.scheme));
         for (std::size_t i = 0; i < steps; ++i) norms[i] += scaled(bounds[i]);

@@ -1,5 +1,5 @@
 // The outputs of 16 samples and their sliding products, generated block by block of iterations: noise, and
-// the columns of C that each sample's participations add to it.
+// the columns of C that each sample's participations add to it (docs/montecarlo/estimates.md, "The kernel").
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The law of two copies of a chain of participations.
+// The law of two copies of a chain of participations (docs/montecarlo/tilted.md, section 3).
 #pragma once
 
 #include <algorithm>

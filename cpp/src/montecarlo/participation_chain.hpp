@@ -1,5 +1,6 @@
 // How an example, or a user with several, takes part round by round: what the recursion of the likelihood and
-// the tables of importance sampling read, for the schemes that bar it for a while after.
+// the tables of importance sampling read, for the schemes that bar it for a while after
+// (docs/montecarlo/estimates.md, "Schemes and their recursions").
 #pragma once
 
 #include <cstddef>

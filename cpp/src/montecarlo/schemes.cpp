@@ -52,6 +52,7 @@ void check(const Scheme& scheme, std::size_t steps) {
 }
 
 Envelope envelope(const TruncatedBMinSep& scheme, std::uint64_t most_others, double half_norm, bool absent) {
+    // docs/montecarlo/tilted.md, section 8, Lemma 11: never, once, twice are its kappa, lambda and largest s.
     // P_r: with z = LR_1 and LR_2 = e^{-2h} z^2, never >= 1 - s and twice >= s for the second of the two, and
     // never + (once - 1) z + twice e^{-2h} z^2 >= 0 for the first: (1 - once)^2 <= 4 never twice e^{-2h}. The
     // sum of the three is least for never = twice e^{-2h}, if that is allowed.

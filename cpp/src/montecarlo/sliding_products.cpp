@@ -1,5 +1,5 @@
 // The sliding products of outputs with the columns of a strategy: as sums, or by Fourier transforms of blocks
-// (docs/montecarlo/estimates.md).
+// (docs/montecarlo/estimates.md, "The kernel").
 #include <algorithm>
 #include <bit>
 #include <cmath>

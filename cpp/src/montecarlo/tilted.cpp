@@ -1,5 +1,5 @@
 // Samples of the direction P against Q from a mixture of laws with known densities
-// (docs/montecarlo/tilted.md).
+// (docs/montecarlo/tilted.md, sections 1 to 8).
 #include "montecarlo/tilted.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Importance sampling of delta: outputs from a mixture R of laws that are heavier where the loss is large,
-// with weights P/R that never exceed a known bound.
+// with weights P/R that never exceed a known bound (docs/montecarlo/tilted.md, sections 1 to 8).
 //
 // delta(epsilon) = E_R[Y], Y = (P/R) (1 - e^{epsilon - L})_+, L = ln P/Q. With S_a of weight pi_a in R,
 // P/R <= M_a e^{-(a-1) L}/pi_a, so 0 <= Y <= B = min_a (M_a/pi_a) max_{L > epsilon} e^{-(a-1) L} (1 -

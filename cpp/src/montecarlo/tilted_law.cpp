@@ -1,5 +1,5 @@
 // T: the chain of participations with weights p_x theta^|x|, sampled forward by a table of what is to come
-// (docs/montecarlo/tilted.md).
+// (docs/montecarlo/tilted.md, section 4).
 #include <algorithm>
 
 #include "montecarlo/law_tables.hpp"

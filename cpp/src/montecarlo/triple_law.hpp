@@ -1,4 +1,4 @@
-// The law of three copies of a chain with one choice per round.
+// The law of three copies of a chain with one choice per round (docs/montecarlo/tilted.md, section 3).
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // F = prod (A + B)^k - prod A^k at one frequency, with its error. As a polynomial in A and B with
 // coefficients that are not negative,
 //     |F(A + alpha, B + beta) - F(A, B)| <= F(|A| + |alpha|, |B| + |beta|) - F(|A|, |B|),
-// and larger moduli |A|, |B| only make the right side larger.
+// and larger moduli |A|, |B| only make the right side larger (docs/accounting/bounds.md, "Layers of losses").
 #pragma once
 
 #include <algorithm>

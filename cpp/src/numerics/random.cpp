@@ -88,7 +88,7 @@ std::vector<double> binomial_terms(std::uint64_t n, double odds, std::uint64_t m
     return terms;
 }
 
-// Algorithm BTRS; p <= 1/2, n p >= 10.
+// Algorithm BTRS; p <= 1/2, n p >= 10 (docs/montecarlo/estimates.md, "What is drawn").
 std::uint64_t binomial_rejection(Stream& stream, std::uint64_t n, double p) noexcept {
     const auto trials = static_cast<double>(n);
     const double spread = std::sqrt(trials * p * (1 - p));

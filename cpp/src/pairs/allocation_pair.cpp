@@ -1,5 +1,5 @@
-// One of T steps with Gaussian noise, drawn uniformly (docs/mechanisms/allocation.md). Its profile is known
-// by inversion alone; simpler pairs lie on both sides of it.
+// One of T steps with Gaussian noise, drawn uniformly (docs/mechanisms/allocation.md, "The pair"). Its
+// profile is known by inversion alone; simpler pairs lie on both sides of it.
 
 #include <algorithm>
 #include <stdexcept>

@@ -49,7 +49,7 @@ struct MixturePart {
 };
 
 // ln of a bound on how much |P^{1+s} Q^{-s}| with window grows at an output t from t to t + ib; and on how
-// much the integral along Im t = b is beside M(s).
+// much the integral along Im t = b is beside M(s) (docs/accounting/bounds.md, "Exact inversion").
 double line_growth(const MixturePart& part, double s, double b);
 double integral_growth(const MixturePart& part, double s, double b);
 

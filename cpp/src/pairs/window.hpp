@@ -12,7 +12,7 @@ namespace hockeystick {
 // kappa(t) = sum over first <= j < last of the density of N(x_j, width^2) at t, times the pitch, x_j = j
 // pitch, pitch = width/2. Windows over disjoint ranges of j add up, over all j to 1 but for 1e-34, by
 // Poisson's summation; and each is an entire function of t. Where the range begins or ends, kappa rises or
-// falls.
+// falls (docs/accounting/bounds.md, "Layers of losses").
 class Window {
 public:
     static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();

@@ -91,7 +91,7 @@ private:
         return {std::clamp(moved, least, 1.0), error};
     }
 
-    // The composition is between the two.
+    // The composition is between the two (docs/accounting/bounds.md, "Layers of losses", its end).
     static ClosedForm between(PairPtr below, PairPtr above) {
         const bool infinite = above->infinity_mass() > 0;
         return ClosedForm(

@@ -44,7 +44,7 @@ inline double steps_apart(const Composition& composition) {
 
 // What single steps say of all of them. From below, as to leave out the others is post-processing; from
 // above, where all are alike, by basic composition: each is (eps/k, delta_1)-DP, so that delta is at most the
-// sum of e^{j eps/k} delta_1 over j < k.
+// sum of e^{j eps/k} delta_1 over j < k (docs/accounting/bounds.md, "What is not certified").
 inline Answer by_single_steps(const Composition& composition, double epsilon) {
     // Proof: more than two quotients of expm1 and a product round by, where no share of epsilon is subnormal.
     constexpr double rounding = 1e-12, least_share = 1e-280;

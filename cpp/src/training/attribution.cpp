@@ -154,7 +154,8 @@ std::vector<std::int64_t> bound_contributions(const AttributionView& graph,
     };
     std::size_t before = walk(order);
     while (duplicates && before < taken.size()) {
-        // Whatever was refused once is refused for good.
+        // Whatever was refused once is refused for good (docs/sampling/attribution.md, "Contribution
+        // bounding").
         const std::vector<std::int64_t> again(taken.begin() + static_cast<std::ptrdiff_t>(before),
                                               taken.end());
         before = walk(again);

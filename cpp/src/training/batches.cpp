@@ -1,4 +1,4 @@
-// The batches of a training run, step by step (docs/sampling/batches.md).
+// The batches of a training run, step by step (docs/sampling/batches.md, "How exact the law is").
 #include "hockeystick/batches.hpp"
 
 #include <algorithm>

@@ -26,7 +26,7 @@ public:
 
     // Calls heads(i) for each i in [0, count) whose coin shows heads, in ascending order. The law differs
     // from independent coins by less than 2^-246 in total variation for each block of block_size() coins
-    // begun, and such that there are fewer heads.
+    // begun, and such that there are fewer heads (docs/sampling/batches.md, "How exact the law is").
     template <typename Heads>
     void toss(KeyedStream& stream, std::uint64_t count, const Heads& heads) const {
         if (certain_) {

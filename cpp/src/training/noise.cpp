@@ -1,4 +1,4 @@
-// Correlated noise, row by row in blocks of coordinates (docs/matrix/noise.md).
+// Correlated noise, row by row in blocks of coordinates (docs/matrix/noise.md, "How exact the rows are").
 #include "hockeystick/noise.hpp"
 
 #include <algorithm>

@@ -139,28 +139,46 @@ def read(
         return content, arrays
 
 
+RECORD = "load it and record there what is new, or remove it first"
+"""What to do where somebody else has saved to the same file since."""
+
+
+RELEASED = (
+    "what was released on the answers of this filter is not in that file, and must be counted beside it: a filter that is loaded from there may refuse "
+    "it, and then records nothing; save before each release, or keep the filter with path=, which one process has open at a time"
+)
+"""The same where answers were used, which cannot be asked for once more."""
+
+
 class Seen:
     """The files that an object was read from or has written, so that it does not overwrite what somebody else has saved since."""
 
-    def __init__(self) -> None:
+    def __init__(self, advice: str = RECORD) -> None:
         self._digests: dict[str, bytes] = {}
+        self._advice = advice
 
     def note(self, path: AnyPath, head: bytes) -> None:
-        """What is at ``path`` begins with ``head``, which has the checksums of all."""
-        self._digests[os.path.realpath(path)] = hashlib.sha256(head).digest()
+        """What is at ``path`` begins with ``head``, which has the checksums of all; also where a link of this name leads elsewhere later."""
+        for name in _names(path):
+            self._digests[name] = hashlib.sha256(head).digest()
 
     def check(self, path: AnyPath) -> Callable[[BinaryIO], None]:
         """What raises StorageError if a file is not the one that was seen at ``path``, if any was."""
-        expected = self._digests.get(os.path.realpath(path))
+        known = [self._digests[name] for name in _names(path) if name in self._digests]
 
         def compare(file: BinaryIO) -> None:
-            if expected is not None and hashlib.sha256(_head(file)).digest() != expected:
+            if known and hashlib.sha256(_head(file)).digest() != known[0]:
                 raise StorageError(
                     f"cannot save {os.fspath(path)!r}: the file there is not the one that was loaded or saved last, so "
-                    "what somebody else has saved would be lost; load it and record there what is new, or remove it first"
+                    f"what somebody else has saved would be lost; {self._advice}"
                 )
 
         return compare
+
+
+def _names(path: AnyPath) -> tuple[str, str]:
+    """Where the file is, and what it was called."""
+    return os.path.realpath(path), os.fsdecode(path)
 
 
 def _head(file: BinaryIO) -> bytes:

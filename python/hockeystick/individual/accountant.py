@@ -4,7 +4,7 @@ Each step of DP-SGD is, for one example, a Poisson-sampled Gaussian mechanism wi
 where norm is that of the example's own gradient (Koskela, Tobaben, Honkela 2022, Section 5 and Appendix D).
 An example's history is a vector of counts over a grid of values of mu, each value rounded up to the grid.
 That is conservative: a sampled Gaussian of a smaller mu is a post-processing of one of a larger mu (Theorem
-2 of Appendix D). Epsilon is then certified for this history; see docs/individual/individual.md.
+2 of Appendix D). Epsilon is then certified for this history; see docs/individual/individual.md, "Individual ε of DP-SGD".
 
 Individual epsilons depend on the data of the individuals. Do not release them as they are.
 """
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
+from .._base import storage
 from .._base.exclusive import Guard, undivided
 from .._base.files import StorageError
 from .._base.lazy import warn_deprecated
@@ -424,6 +425,7 @@ class ApproximateIndividualFilter(Recorded):
     """
 
     _KIND = "approximate individual filter"
+    _MISSED = storage.RELEASED
     _RESERVES = (4096, 512, 64, 8, 0)
 
     def __init__(

@@ -4,7 +4,7 @@ A step of a training run is a sum of contributions, one from each example, plus 
 mu = (norm of the example's contribution) / (standard deviation of the noise), the step is mu-GDP for that
 example, and the whole run is B-GDP for it as long as the sum of its mu^2 stays at most B^2, even if every
 step depends on all outputs before (Koskela, Tobaben, Honkela 2022, Theorems 1 and 2). A filter keeps that
-sum for each example and says who may take part.
+sum for each example and says who may take part (docs/individual/individual.md, "Filters").
 
 What is known about an example depends on that example's data. The masks, the sums, the readings and the individual
 epsilons are as sensitive as the data set: do not release them.
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import _core
+from .._base import storage
 from .._base.exclusive import undivided
 from .._base.gdp import NARROW, mu_at, narrow_delta
 from .._base.types import AnyPath
@@ -98,6 +99,7 @@ class IndividualGDPFilter(IndividualLedger):
     """
 
     _KIND = "individual GDP filter"
+    _MISSED = storage.RELEASED
     _SETTINGS = ("mu",)
 
     def __init__(
@@ -218,6 +220,7 @@ class IndividualRDPFilter(IndividualLedger):
     """
 
     _KIND = "individual RDP filter"
+    _MISSED = storage.RELEASED
     _SETTINGS = ("order", "rho")
 
     def __init__(

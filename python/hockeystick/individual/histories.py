@@ -7,7 +7,7 @@ since then is a file of its own, two bytes for an example, which takes its name 
 the moment at which the step has happened. Every so many steps they are folded into a new snapshot, which takes
 the name of the old one; files of steps that it contains already are ignored, and removed. A process that is
 killed at any point has made a step or not, and each step counts once. ``lock`` knows how many steps there
-were, so that none can be lost at the end, and every file names the directory it belongs to.
+were, so that none can be lost at the end, and every file names the directory it belongs to (docs/individual/individual.md, "State").
 """
 
 from __future__ import annotations

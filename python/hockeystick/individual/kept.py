@@ -1,4 +1,4 @@
-"""What filters, odometers and accountants do alike: their state is saved to a file, kept in a directory, resumed, and merged from shards."""
+"""What filters, odometers and accountants do alike: their state is saved to a file, kept in a directory, resumed, and merged from shards (docs/individual/individual.md, "State")."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Live:
     """Whether it survives a power failure, too, at the price of waiting for the disk in each step."""
 
     def __init__(self, path: AnyPath, kind: str) -> None:
-        self._path, self._kind = Path(path), kind
+        self._path, self._kind = Path(os.path.abspath(path)), kind  # wherever the process goes
         self._interrupted = False
         self._lock = StoreLock(self._path)
         try:
@@ -79,6 +79,8 @@ class Kept(Exclusive):
     _SETTINGS: ClassVar[tuple[str, ...]]
     """The arguments, kept under these names with an underscore, that make another one like it."""
     _ALIKE: ClassVar[str] = "settings"
+    _MISSED: ClassVar[str] = storage.RECORD
+    """What to do where somebody else has saved to the same file since."""
     _LIVE: ClassVar[Any]
     """The class of its state on disk."""
     _state: Any
@@ -86,7 +88,7 @@ class Kept(Exclusive):
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         self = super().__new__(cls, *arguments, **options)
-        self._seen = storage.Seen()
+        self._seen = storage.Seen(cls._MISSED)
         return self
 
     @property
@@ -111,7 +113,7 @@ class Kept(Exclusive):
     @classmethod
     def load(cls, path: AnyPath) -> Self:
         """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
-        seen = storage.Seen()
+        seen = storage.Seen(cls._MISSED)
         content, arrays = storage.read(path, cls._KIND, seen=seen)
         with refusing(path):
             self = cls._restore(content)

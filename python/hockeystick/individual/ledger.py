@@ -9,7 +9,7 @@ that is killed at any point has either made the step or not.
 
 The journal also holds what the checksums of all values and of all counts are once its step is made. These checksums are
 sums over places, so that a step only computes what its own values change in them. Opening compares
-them: whatever is damaged in the meantime is either written again from the journal, or found.
+them: whatever is damaged in the meantime is either written again from the journal, or found (docs/individual/individual.md, "State").
 
 All space that a step needs is taken before it happens: if there is none left, an OSError says so, and nothing has changed.
 """

@@ -1,4 +1,4 @@
-"""The ledger that filters and odometers share: what each example of a data set has spent, never too little."""
+"""The ledger that filters and odometers share: what each example of a data set has spent, never too little (docs/individual/individual.md, "A budget cannot be overspent in float64")."""
 
 from __future__ import annotations
 

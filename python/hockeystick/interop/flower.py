@@ -1,7 +1,7 @@
 """Flower: an implementation of its ``PrivacyAccountant`` protocol.
 
 Hand it to a strategy such as ``DifferentialPrivacyServerSideFixedClipping(..., accountant=...)`` in the
-place of Flower's own ``RdpAccountant``. The unit of privacy is one client.
+place of Flower's own ``RdpAccountant``. The unit of privacy is one client (docs/interop/interop.md, section 3).
 """
 
 from __future__ import annotations

@@ -68,11 +68,14 @@ def check_config(config: Any) -> None:
             f"strategy: has norm {norm:.6g}, must have at least 1 with column_normalize=True; the noise is multiplied by it, while columns are "
             "made to have norm 1: multiply the strategy by a constant"
         )
-    kind = np.dtype(config.dtype)
-    if kind.itemsize < 4:
+    from jax import dtypes
+
+    # None is the type of the gradients; without jax_enable_x64 numbers of 64 bits are made with 32.
+    kind = None if config.dtype is None else dtypes.canonicalize_dtype(config.dtype)
+    if kind not in (np.float32, np.float64):
         raise ParameterError(
-            f"dtype = {kind}: must be float32 or float64; noise of 16 bits ends at about three standard deviations, and sums are rounded by more "
-            "than the clipping norm"
+            f"dtype = {config.dtype!r}: must be float32 or float64; noise of 16 bits ends at about three standard deviations, and sums are rounded "
+            "by more than the clipping norm; complex noise has half of the variance in each part"
         )
     changed = _rounding(
         np.asarray(config.strategy, dtype=np.float64),

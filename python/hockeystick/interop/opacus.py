@@ -1,7 +1,7 @@
 """Opacus: the accountant behind ``PrivacyEngine(accountant="hockeystick")``.
 
 Importing this module registers it. `PrivacyEngine` is Opacus's engine, less the ways to train with
-a sampler that the accountant does not account for.
+a sampler that the accountant does not account for (docs/interop/interop.md, section 2).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .opacus_batches import (
     BatchWarning,
     Watch,
     check_loader,
+    check_noise,
     check_replicas,
     check_uniforms,
     drawn_rate,
@@ -232,7 +233,7 @@ class PrivacyEngine(opacus.PrivacyEngine):
         The optimizer steps once on each batch of the loader that is returned, one after the other: ParameterError, and the
         weights stay as they are, where it does not; a warning where a whole pass is made without it. Records are drawn with a
         generator of their own, seeded by the operating system (`own_coins`), also where the loader brings one, which is warned of: of one
-        stream with the noise, coins could be read off it. ParameterError for trainable parameters of 16 bits, or complex ones. So it is for ``rand_on_empty=True``, whose made-up record takes the place of an
+        stream with the noise, coins could be read off it. ParameterError for trainable parameters of 16 bits, or complex ones, and for a ``noise_generator`` without a seed of its own. So it is for ``rand_on_empty=True``, whose made-up record takes the place of an
         empty batch, so that a real one moves the sum by twice max_grad_norm; for adaptive clipping; and for options that are not in
         `SOUND_OPTIONS`. Warns where a sampler of another kind is replaced by a uniform one.
         """
@@ -265,6 +266,7 @@ class PrivacyEngine(opacus.PrivacyEngine):
         )
         mode = options.get("grad_sample_mode", "hooks")
         check_ghost(module, mode)
+        check_noise(options.get("noise_generator"))
         made = super().make_private(poisson_sampling=True, **options)
         sampler = made[-1].batch_sampler
         if isinstance(sampler, DistributedUniformWithReplacementSampler):

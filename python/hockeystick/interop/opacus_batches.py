@@ -1,4 +1,4 @@
-"""What Opacus's loaders draw: Poisson samples at the rate that is accounted, and one step on each of them."""
+"""What Opacus's loaders draw: Poisson samples at the rate that is accounted, and one step on each of them (docs/interop/interop.md, section 2)."""
 
 from __future__ import annotations
 
@@ -104,6 +104,15 @@ def own_coins(data_loader: Any) -> None:
         state[_AT : _AT + 8 * _WORDS].view(torch.int64).copy_(words)
         generator.set_state(state)
     data_loader.batch_sampler.generator = generator
+
+
+def check_noise(generator: Any) -> None:
+    """Raise ParameterError for a generator that was never seeded: torch gives all of these one seed, so that anybody can draw the noise again."""
+    if generator is not None and generator.initial_seed() == torch.Generator().initial_seed():
+        raise ParameterError(
+            f"noise_generator: has seed {generator.initial_seed()}, that of each torch.Generator() that was never seeded, must have one of its own, "
+            "which nobody else knows: call noise_generator.seed(), or leave it out"
+        )
 
 
 def check_replicas(dataset: Any) -> None:

@@ -1,4 +1,4 @@
-"""Ghost clipping: norms are not those of the gradients that are summed, but found otherwise; where the two differ."""
+"""Ghost clipping: norms are not those of the gradients that are summed, but found otherwise; where the two differ (docs/interop/interop.md, section 2)."""
 
 from __future__ import annotations
 

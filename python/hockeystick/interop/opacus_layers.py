@@ -1,4 +1,4 @@
-"""What Opacus takes for granted of a model: that its layers neither mix records nor keep them, and that their gradients are whole."""
+"""What Opacus takes for granted of a model: that its layers neither mix records nor keep them, and that their gradients are whole (docs/interop/interop.md, section 2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from .._base.lazy import needing
 from .._base.validation import ParameterError
 from .opacus_ghost import watch_ghost
-from .opacus_modules import is_a, trains, trains_anywhere
+from .opacus_modules import has_trained, is_a, trains, trains_anywhere
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
@@ -215,6 +215,12 @@ class Passes:
     def after_layer(self, layer: Any, inputs: Any, output: Any) -> None:
         """Of what Opacus has kept of this use, which is among those that wait."""
         seen = getattr(layer, "activations", None)
+        if seen and not layer.training and torch.is_grad_enabled() and has_trained(layer):
+            raise ParameterError(
+                f"module: {type(layer).__name__} is called in evaluation mode, in which Opacus keeps nothing of it, while a forward pass in training mode "
+                "waits for its backward pass: gradients would be computed from what that one kept, of other records: differentiate each forward "
+                "pass before the next, or make it under torch.no_grad()"
+            )
         if trains(layer) and seen and seen[-1] and not is_a(layer, "RNNLinear"):
             shape = seen[-1][0].shape
             if len(shape) > self._dimension:

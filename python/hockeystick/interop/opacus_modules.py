@@ -1,4 +1,4 @@
-"""What kind of module a layer of an Opacus model is, and whether it is trained."""
+"""What kind of module a layer of an Opacus model is, and whether it is trained (docs/interop/interop.md, section 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Opacus's optimizers hold at a step: whether the sum is one that a record moves by max_grad_norm at most."""
+"""What Opacus's optimizers hold at a step: whether the sum is one that a record moves by max_grad_norm at most (docs/interop/interop.md, section 2)."""
 
 from __future__ import annotations
 

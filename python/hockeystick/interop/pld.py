@@ -1,4 +1,4 @@
-"""dp_accounting's privacy loss distributions as steps."""
+"""dp_accounting's privacy loss distributions as steps (docs/mechanisms/pairs.md, "Privacy loss distributions")."""
 
 from __future__ import annotations
 

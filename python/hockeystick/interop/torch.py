@@ -1,4 +1,4 @@
-"""PyTorch: a `DataLoader` over the batches of a run, with its steps counted where they are used.
+"""PyTorch: a `DataLoader` over the batches of a run, with its steps counted where they are used (docs/interop/interop.md, section 7).
 
 >>> import hockeystick as hs
 >>> import numpy as np

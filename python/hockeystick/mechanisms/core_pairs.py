@@ -45,11 +45,6 @@ def revealing(lower: _core.Pair, size: float) -> _core.Pair:
     return upper if math.isinf(size) else _core.bracket_pair(lower, upper)
 
 
-def least_noise(shift: float) -> float:
-    """With less noise than this, what a ``shift`` shows lies between two pairs and is no pair itself: see `gaussian`."""
-    return shift / HUGE * 1.001
-
-
 def bracket(pair: Bracket) -> _core.Pair:
     """Hand atoms above and below a mechanism to the core."""
     upper = discrete(pair.upper)

@@ -27,6 +27,9 @@ from .steps import A_STEP, Step, Words, set_fields
 _Weights: TypeAlias = Annotated[Sequence[float], functools.partial(vector, low=0.0, high=1.0)]
 
 
+_SHOWN = 1e4
+"""*Speed*: where the least of several shifts exceeds the noise so many times it is seen; engines are slow with more."""
+
 _ROUNDED = 4 * 2.0**-53
 """*Proof*: each quotient and their sum are rounded once, so that no more is left of a sum."""
 
@@ -154,16 +157,19 @@ class MixtureOfGaussians(Step):
         for shift, weight in zip(self.sensitivities, self.probabilities, strict=True):
             if weight > 0.0:
                 law[shift] = law.get(shift, 0.0) + weight
-        if sigma * HUGE > max(law):
+        shifts = [shift for shift in law if shift > 0.0]
+        shown = len(shifts) > 1 and min(shifts) > _SHOWN * sigma
+        if sigma * HUGE > max(law) and not shown:
             return location_mixture(sigma, law, law if adjacency == "replace_one" else {0.0: 1.0})
-        # No noise: whether the record counts at all is all that hides it.
-        counts, revealed = min(1.0, math.fsum(w for s, w in law.items() if s > 0.0)), gaussian(math.inf)
+        # Whether the record counts at all is all that hides it; with any noise, that behind more noise is less.
+        counts, revealed = min(1.0, math.fsum(law[shift] for shift in shifts)), gaussian(math.inf)
         if adjacency == "replace_one":
-            joined = _core.sampled_pair(revealed, counts, "replace_one")
-            return both(joined if sigma == 0.0 else _core.bracket_pair(NOTHING, joined))
+            upper, surely = _core.sampled_pair(revealed, counts, "replace_one"), counts * (1.0 - 2.0**-52)
+            seen = {0.0: 1.0 - surely, _SHOWN: surely}
+            lower = location_mixture(1.0, seen, seen).remove
+            return both(upper if sigma == 0.0 else _core.bracket_pair(lower, upper))
         if sigma > 0.0:
-            least = min(s for s in law if s > 0.0) / sigma
-            revealed = revealing(_core.gaussian_pair(min(HUGE, least)), least)
+            revealed = revealing(_core.gaussian_pair(_SHOWN), _SHOWN)
         return sampled(both(revealed), counts)
 
     def unsampled_mu(self, shift: float) -> float | None:

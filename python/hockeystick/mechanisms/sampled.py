@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, ClassVar, NamedTuple
@@ -29,9 +28,8 @@ from .._base.validation import (
     narrowed,
 )
 from ..sampling.laws import Law
-from . import atoms
-from .core_pairs import HUGE, NOTHING, Pairs, both, discrete, least_noise, location_pair, sampled
-from .numeric import Gaussian, Laplace, _OnIntegers
+from .core_pairs import NOTHING, Pairs, both, location_pair, sampled
+from .numeric import Gaussian
 from .steps import Mechanism, Step, Words, base_pair, if_sampled, shift_of
 
 PAIRS = ("sound", "koskela2020")
@@ -360,11 +358,11 @@ def _seen(law: dict[int, float]) -> float:
 
 
 def between(lower: Pairs, upper: Pairs) -> Pairs:
-    """A mechanism between two, of which the lower must not be between pairs itself: the core asks once for what is below."""
-    remove = _core.bracket_pair(lower.remove, upper.remove)
+    """A mechanism between two, each of which may be between pairs itself."""
+    remove = _core.bracket_pair(lower.remove.lower or lower.remove, upper.remove)
     if lower.symmetric and upper.symmetric:
         return both(remove)
-    return Pairs(remove, _core.bracket_pair(lower.add, upper.add))
+    return Pairs(remove, _core.bracket_pair(lower.add.lower or lower.add, upper.add))
 
 
 def group_pairs(mechanism: Mechanism, cells: tuple[Cell, ...], adjacency: str) -> Pairs:
@@ -378,15 +376,14 @@ def group_pairs(mechanism: Mechanism, cells: tuple[Cell, ...], adjacency: str) -
     apart = exact(cells[:-1])
     rare = last.low == last.high or (last.low > 0 and last.weight < 10.0 * _RARE)
     if apart and rare and (seen <= 0.875 or last.weight == 1.0):
-        return _group_pairs(base_pair, mechanism, upper, seen, adjacency)
+        return _group_pairs(mechanism, upper, seen, adjacency)
     lower = law_of(cells, above=False)
-    above = _group_pairs(base_pair, mechanism, upper, min(1.0, seen * (1.0 + _ROUNDED)), adjacency)
-    below = _group_pairs(_below, mechanism, lower, _seen(lower) * (1.0 - _ROUNDED), adjacency)
+    above = _group_pairs(mechanism, upper, min(1.0, seen * (1.0 + _ROUNDED)), adjacency)
+    below = _group_pairs(mechanism, lower, _seen(lower) * (1.0 - _ROUNDED), adjacency)
     return between(below, above)
 
 
 def _group_pairs(
-    made: Callable[[Mechanism, int, int], _core.Pair],
     mechanism: Mechanism,
     law: dict[int, float],
     seen: float,
@@ -396,7 +393,7 @@ def _group_pairs(
     if not sizes or seen == 0.0:
         return both(NOTHING)
     all_seen, shift = _seen(law), shift_of(adjacency)
-    bases = [made(mechanism, size * shift, size) for size in sizes]
+    bases = [base_pair(mechanism, size * shift, size) for size in sizes]
     weights = [law[size] / all_seen for size in sizes]
     weights[weights.index(max(weights))] += 1.0 - math.fsum(weights)  # rounding is no loss of +inf
     pair = bases[0] if len(bases) == 1 else _core.mixture_pair(bases, weights)
@@ -405,19 +402,3 @@ def _group_pairs(
     if if_sampled(mechanism, adjacency) == "replace_one":
         return both(_core.sampled_pair(pair, seen, "replace_one"))
     return sampled(both(pair), seen)
-
-
-def _below(mechanism: Mechanism, shift: int, group: int) -> _core.Pair:
-    """`base_pair`, or a smaller one where that is between two."""
-    if isinstance(mechanism, _OnIntegers):
-        noise, reach = mechanism.noise(), shift * mechanism.sensitivity
-        if not reach < HUGE * noise.scale:
-            return discrete(atoms.shown(HUGE))
-        found = atoms.shifted(noise, reach)
-        return discrete(found.upper if found.lower is None else found.lower)
-    least = least_noise(shift)
-    if isinstance(mechanism, Gaussian):
-        mechanism = Gaussian(max(mechanism.noise_multiplier, least))
-    elif isinstance(mechanism, Laplace):
-        mechanism = Laplace(max(mechanism.scale, least))
-    return base_pair(mechanism, shift, group)

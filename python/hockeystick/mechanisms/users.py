@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 from .._base.validation import ParameterTypeError, integer, narrowed
 from ..sampling.laws import Law
-from .core_pairs import NOTHING, Pairs, both, least_noise
+from .core_pairs import NOTHING, Pairs, both
 from .mixtures import MixtureOfGaussians
 from .numeric import Gaussian
 from .sampled import PoissonSampled, between, binomial_cells, exact, group_pairs, law_of
@@ -74,10 +74,7 @@ class UserLevel(Step):
         upper = _gaussian_pairs(base.noise_multiplier, law_of(cells, above=True), adjacency)
         if exact(cells):
             return upper
-        # More noise shows less, and where there is next to none a pair is between two itself.
-        law = law_of(cells, above=False)
-        sigma = max(base.noise_multiplier, least_noise(max(law)))
-        return between(_gaussian_pairs(sigma, law, adjacency), upper)
+        return between(_gaussian_pairs(base.noise_multiplier, law_of(cells, above=False), adjacency), upper)
 
     def unsampled_mu(self, shift: float) -> float | None:
         return self.mechanism.unsampled_mu(shift * self.examples_per_user)

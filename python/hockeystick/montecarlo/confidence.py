@@ -1,7 +1,7 @@
 """What a mean of independent values in [0, bound] proves about their expectation, and how many are needed.
 
 Everything rests on Chernoff's bound in Hoeffding's form: if the expectation is p, the mean of s such
-values is at most q < p with probability at most exp(-s KL(q || p)), and likewise above.
+values is at most q < p with probability at most exp(-s KL(q || p)), and likewise above (docs/montecarlo/means.md, "Chernoff's bound").
 
 >>> plan = plan_verification(target_delta=1e-3)
 >>> plan.samples, plan.threshold

@@ -2,7 +2,7 @@
 
 Every value is spread onto the two points of a fixed grid around it, so that its mean stays the same
 (`cpp/src/montecarlo/empirical.hpp`). Masses are whole numbers: laws of disjoint blocks add up exactly,
-in any order, and take the same small space for a thousand values or a billion.
+in any order, and take the same small space for a thousand values or a billion (docs/montecarlo/means.md, "The empirical law on a grid").
 """
 
 from __future__ import annotations

@@ -284,7 +284,9 @@ class TrainingRun(Exclusive):
         }
         run = _name_of(secret)
         ledger = (
-            _Ledger(None, run, durable) if path is None else _Ledger.create(Path(path), run, plan, content)
+            _Ledger(None, run, durable)
+            if path is None
+            else _Ledger.create(Path(os.path.abspath(path)), run, plan, content)
         )
         return cls(plan, noise, batches, ledger, seed is None)
 
@@ -292,7 +294,7 @@ class TrainingRun(Exclusive):
     def _resumed(
         cls, plan: TrainingPlan, path: AnyPath, step: int | None, state: Mapping[str, Any] | None
     ) -> TrainingRun:
-        directory = Path(path)
+        directory = Path(os.path.abspath(path))
         content, _ = storage.read(part(directory, "secret"), _KIND)
         if content.get("plan") != plan.fingerprint:
             raise DeviationError(
