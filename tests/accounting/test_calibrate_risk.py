@@ -139,3 +139,14 @@ def test_the_point_of_a_bayes_risk_is_no_more_than_was_asked_for() -> None:
             found = aim(None, None, {"bayes_risk": share * prior, "prior": prior})
             assert Fraction(prior) * (1 - Fraction(found.delta)) >= Fraction(share * prior)
             assert found.epsilon <= mpmath.log((1 - mpmath.mpf(prior)) / mpmath.mpf(prior))
+
+
+def test_what_no_noise_lets_an_attack_exceed_is_not_looked_for() -> None:
+    """One record of a thousand is in the batch: nobody is found three times of ten."""
+    found = hs.calibrate_noise_multiplier(
+        lambda sigma: hs.PoissonSampled(hs.Gaussian(sigma), 1e-3), recall=0.3, odds=99.0
+    )
+    assert float(found) == 0.01
+    assert found.certificate.at_limit
+    assert found.certificate.evaluations <= 3
+    assert found.certificate.risk_bounds.upper <= 0.3

@@ -325,7 +325,7 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
     const Decays decays = decays_at(saddle.s);
     const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * goal;
     const auto first = static_cast<std::size_t>(
-        std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, static_cast<double>(most)));
+        std::min(std::max(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0), static_cast<double>(most)));
     const auto cut = [&](double wanted, std::size_t limit, bool steep) {
         const auto tail_at = [&](Bound bound) {
             return [&, bound](std::size_t size) { return tail(decays, contour.step, size, bound, log_atom); };

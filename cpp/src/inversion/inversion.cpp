@@ -19,6 +19,8 @@ using Budget = DirectInversion::Budget;
 // what a coarse attempt at epsilon aims at beside what they do.
 constexpr double few_products = 6e5, some_products = 2e6;
 constexpr double near_exact = 1e-10, poor_gap = 1e-6, coarse_share = 0.1;
+// Speed: the largest tolerance of layers, and how much larger one is tried where nothing comes of it.
+constexpr double coarsest_tolerance = 1e-6, coarser = 100;
 // Speed: a contour serves further points of a curve where its gap there is no larger.
 constexpr double near_as_good = 1e-9;
 // Speed: the shares of delta that the largest losses may take which are left out at last, and how often delta
@@ -73,7 +75,7 @@ Inversion::Inversion(const Composition& composition, double accuracy, std::size_
       whole_gap_(epochs_ ? poor_gap : infinity),
       narrow_gap_(0.1 * accuracy),
       curve_gap_(narrow_gap_),
-      layer_tolerance_(std::clamp(2e-3 * narrow_gap_, 1e-11, 1e-6)),
+      layer_tolerance_(std::clamp(2e-3 * narrow_gap_, 1e-11, coarsest_tolerance)),
       fine_tolerance_(direct_->joined() ? fine_tolerance : infinity) {
     if (direct_->joined()) narrow_gap_ = std::min(narrow_gap_, fine_gap);
 }
@@ -100,6 +102,12 @@ std::optional<Answer> Inversion::delta_with_noise(double epsilon, double enough)
     return best;
 }
 
+// Whether layers of this tolerance may do what finer ones have not.
+bool Inversion::worth_coarser(const std::optional<Answer>& best, double tolerance) const {
+    return tolerance <= coarsest_tolerance &&
+           relative_gap(best) >= (tolerance > layer_tolerance_ ? poor_gap : narrow_gap_);
+}
+
 // delta is wanted to ten digits, or else to fewer. Of joined pairs ten take long to try for where fewer are
 // hard to have.
 std::optional<Answer> Inversion::delta_in_layers(double epsilon) const {
@@ -108,7 +116,8 @@ std::optional<Answer> Inversion::delta_in_layers(double epsilon) const {
     if (direct_->joined()) ask(fine_tolerance_);
     const bool hard = direct_->joined() && relative_gap(best) >= narrow_gap_;
     if (!hard) ask(std::min(layer_tolerance_, 1e-12));
-    if (relative_gap(best) >= narrow_gap_) ask(layer_tolerance_);
+    for (double tolerance = layer_tolerance_; worth_coarser(best, tolerance); tolerance *= coarser)
+        ask(tolerance);
     // In company the whole transform had its full budget before.
     if (!direct_->in_company() && relative_gap(best) >= near_exact)
         keep(best,
@@ -217,8 +226,9 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
             std::optional<Answer> best;
             const double first = std::min(layer_tolerance_, fine_tolerance_);
             if (direct_->has_layers()) best = direct_->layers(first).epsilon_bounds(delta);
-            if (relative_gap(best) >= narrow_gap_ && first < layer_tolerance_)
-                keep(best, direct_->layers(layer_tolerance_).epsilon_bounds(delta));
+            double tolerance = first < layer_tolerance_ ? layer_tolerance_ : coarser * first;
+            for (; direct_->has_layers() && worth_coarser(best, tolerance); tolerance *= coarser)
+                keep(best, direct_->layers(tolerance).epsilon_bounds(delta));
             if (direct_->noise_helps() && relative_gap(best) >= narrow_gap_)
                 keep(best, DirectInversion(composition_, share_beside_noise * delta)
                                .epsilon_with_noise(delta, narrow_gap_, most_frequencies_));

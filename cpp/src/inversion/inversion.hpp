@@ -72,6 +72,7 @@ private:
     double little_from(std::vector<double> epsilons) const;
     const DirectInversion& without(double mass) const;  // the largest losses, of that P-mass
     std::optional<Answer> delta_with_noise(double epsilon, double enough) const;
+    bool worth_coarser(const std::optional<Answer>& best, double tolerance) const;
     std::optional<Answer> delta_in_layers(double epsilon) const;
     template <class AskDirect, class AboutDelta>
     void without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,

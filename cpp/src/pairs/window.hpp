@@ -10,7 +10,7 @@
 namespace hockeystick {
 
 // kappa(t) = sum over first <= j < last of the density of N(x_j, width^2) at t, times the pitch, x_j = j
-// pitch, pitch = width/2. Windows over disjoint ranges of j add up, over all j to 1 but for 1e-34, by
+// pitch, pitch = width/2. Windows over disjoint ranges of j add up, over all j to 1 but for 1e-33, by
 // Poisson's summation; and each is an entire function of t. Where the range begins or ends, kappa rises or
 // falls (docs/accounting/bounds.md, "Layers of losses").
 class Window {

@@ -14,7 +14,7 @@ from .._base import gdp
 from .._base.bounds import Bounds
 from .._base.search import Verdict
 from .._base.validation import ParameterError, ParameterTypeError, double, real
-from ..mechanisms.descriptions import Composable, composition
+from ..mechanisms.descriptions import ApproximateDP, Composable, composition
 from .profile import PrivacyProfile, account
 from .risk import Risk
 
@@ -270,7 +270,14 @@ class RiskBudget(Budget):
 
     def look(self, value: float, accuracy: float) -> Verdict:
         self.accuracies[value] = accuracy
-        lower, upper = self.risk_bounds(self.profile(value, accuracy))
+        profile = self.profile(value, accuracy)
+        # A record that is hardly ever seen is found no more often, whatever is released then.
+        seen = sum(count * step.participation for step, count in composition(self._made[value])) * (
+            1.0 + 1e-12
+        )
+        if seen < 1.0 and self.goal.ask(account(ApproximateDP(0.0, seen)).risk).upper <= self.goal.limit:
+            return Verdict(True, False, math.nan, 0.0)
+        lower, upper = self.risk_bounds(profile)
         height, limit = self.goal.log_mu(upper), self.goal.limit
         error = height - self.goal.log_mu(lower) if lower > 0.0 else math.nan
         known = error if math.isfinite(error) else 0.0
