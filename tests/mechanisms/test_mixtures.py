@@ -367,3 +367,21 @@ def test_records_that_always_contribute(
         assert bounds.lower <= fine + 3e-10
         assert fine - 3e-10 <= bounds.upper
         assert bounds.upper - bounds.lower <= 1e-3 * bounds.upper
+
+
+@pytest.mark.parametrize("adjacency", ["remove", "add", "replace_one"])
+@pytest.mark.parametrize("least", [1e-3, 1.0, 100.0])
+def test_a_shift_that_noise_hides_is_not_taken_for_one_that_it_does_not(adjacency: str, least: float) -> None:
+    """Half of the time the shift is larger than any number of deviations, and else it is ``least``."""
+    bounds = hs.account(hs.MixtureOfGaussians(1.0, (least, 1e150), (0.5, 0.5)), adjacency).delta_bounds(1.0)
+
+    def gaussian(mu: float, epsilon: float) -> float:
+        return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
+
+    truth = {
+        "remove": 0.5 + 0.5 * gaussian(least, 1.0 + math.log(2.0)),
+        "add": gaussian(least, 1.0 - math.log(2.0)),
+        "replace_one": 0.5 + 0.5 * gaussian(2.0 * least, 1.0),
+    }
+    assert bounds.lower <= truth[adjacency] * (1.0 + 1e-9)
+    assert truth[adjacency] * (1.0 - 1e-9) <= bounds.upper

@@ -161,15 +161,17 @@ class MixtureOfGaussians(Step):
         shown = len(shifts) > 1 and min(shifts) > _SHOWN * sigma
         if sigma * HUGE > max(law) and not shown:
             return location_mixture(sigma, law, law if adjacency == "replace_one" else {0.0: 1.0})
-        # Whether the record counts at all is all that hides it; with any noise, that behind more noise is less.
+        # Whether the record counts at all is all that hides it; with any noise, at least that behind as much noise or more.
         counts, revealed = min(1.0, math.fsum(law[shift] for shift in shifts)), gaussian(math.inf)
+        mu = min(_SHOWN, min(shifts) / sigma) if sigma > 0.0 else math.inf
         if adjacency == "replace_one":
             upper, surely = _core.sampled_pair(revealed, counts, "replace_one"), counts * (1.0 - 2.0**-52)
-            seen = {0.0: 1.0 - surely, _SHOWN: surely}
-            lower = location_mixture(1.0, seen, seen).remove
-            return both(upper if sigma == 0.0 else _core.bracket_pair(lower, upper))
+            if sigma == 0.0:
+                return both(upper)
+            seen = {0.0: 1.0 - surely, mu: surely}
+            return both(_core.bracket_pair(location_mixture(1.0, seen, seen).remove, upper))
         if sigma > 0.0:
-            revealed = revealing(_core.gaussian_pair(_SHOWN), _SHOWN)
+            revealed = revealing(_core.gaussian_pair(mu), mu)
         return sampled(both(revealed), counts)
 
     def unsampled_mu(self, shift: float) -> float | None:
