@@ -3,11 +3,13 @@
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.montecarlo.runs import RunOptions
+from hockeystick.montecarlo import verify as module
+from hockeystick.montecarlo.runs import RunOptions, Samples
 from hockeystick.montecarlo.verify import TiltedPlan, verify
 
 STRATEGY = hs.BandedToeplitz.square_root(40, 4)
@@ -168,3 +170,26 @@ def test_plain_samples_are_compared_with_half_of_what_is_tested() -> None:
             no_participation_log_probability=-np.inf, _blocks=lambda direction, mean=mean: Blocks(mean)
         )
         assert verify(mechanism, 1.0, 0.5, plan, 3).accepted == accepted
+
+
+def test_the_verifier_draws_what_its_pilot_has_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test is fixed by the pilot's samples, and says nothing of those."""
+    seen: set[int] = set()
+    decided: list[int] = []
+    tally, decide = Samples.tally, module.decide
+
+    def noting(values: Any, seed: int, *rest: Any) -> Any:
+        seen.add(seed)
+        return tally(values, seed, *rest)
+
+    def deciding(test: Any, values: Any, seed: int, *rest: Any) -> Any:
+        assert seen
+        assert seed not in seen
+        decided.append(seed)
+        return decide(test, values, seed, *rest)
+
+    monkeypatch.setattr(Samples, "tally", noting)
+    monkeypatch.setattr(module, "decide", deciding)
+    mechanism = hs.BandMF(hs.BandedToeplitz.square_root(8, 2), hs.BMinSep(8, 2, 0.05), 4.0)
+    assert verify(mechanism, 4.0, 0.5, TiltedPlan.of(1e-2, 2**16), 3).accepted
+    assert decided
