@@ -74,7 +74,12 @@ void against_integrals(double mu, bool add, const std::vector<Seen>& parts) {
     CHECK(hs::FewOutcomes::of(composition).has_value());
     const hs::Profile profile({composition});
     const double infinite = parts.back().p_infinity;
-    for (const double epsilon : {-0.7, 0.0, 0.2, 0.9, 1.7, 3.0, 4.5}) {
+#ifdef __SANITIZE_ADDRESS__  // slow; all take the same way
+    const std::vector<double> epsilons{0.2, 1.7};
+#else
+    const std::vector<double> epsilons{-0.7, 0.0, 0.2, 0.9, 1.7, 3.0, 4.5};
+#endif
+    for (const double epsilon : epsilons) {
         const Long known = truth(mu, add, parts, epsilon), slack = 1e-9L * known + 1e-16L;
         const auto answer = profile.delta_bounds(epsilon);
         CHECK(answer.lower <= known + slack && known - slack <= answer.upper);
