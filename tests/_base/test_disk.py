@@ -107,6 +107,29 @@ def test_a_store_behind_a_symbolic_link(tmp_path: Path) -> None:
         hs.IndividualGDPFilter(4, mu=1.0, path=tmp_path / "link")
 
 
+@pytest.mark.parametrize("moved", ["link", "directory"])
+def test_a_name_that_leads_elsewhere_by_now_is_not_written(
+    moved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger there is another one, whose steps would be gone."""
+    for name, steps in (("one", 1), ("two", 100)):
+        (tmp_path / name).mkdir()
+        other = hs.Accountant()
+        other.step(hs.Gaussian(1.0), steps)
+        other.save(tmp_path / name / "ledger")
+    monkeypatch.chdir(tmp_path / "one")
+    latest = tmp_path / "latest"
+    latest.symlink_to("one")
+    name = Path("ledger") if moved == "directory" else latest / "ledger"
+    mine = hs.Accountant.load(name)
+    latest.unlink()
+    latest.symlink_to("two")
+    monkeypatch.chdir(tmp_path / "two")
+    with pytest.raises(hs.StorageError, match="not the one that was loaded"):
+        mine.save(name)
+    assert hs.Accountant.load(tmp_path / "two" / "ledger").process.steps == 100
+
+
 KILLED = """
 import os, signal, sys
 import hockeystick as hs

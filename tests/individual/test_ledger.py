@@ -337,3 +337,32 @@ def test_a_journal_of_another_ledger_is_refused(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "other" / "journal", tmp_path / "mine" / "journal")
     with pytest.raises(hs.StorageError, match="another ledger"):
         hs.IndividualGDPFilter.open(tmp_path / "mine")
+
+
+def test_a_store_stays_where_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two under the same relative name, of two directories: neither writes into the other's."""
+    kept = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        kept.append(hs.IndividualGDPFilter(2, mu=1.0, path="store"))
+    kept[0].step([0.5, 0.5])
+    for each in kept:
+        each.close()
+    for name, steps in (("a", 1), ("b", 0)):
+        found = hs.IndividualGDPFilter.open(tmp_path / name / "store")
+        assert found.steps == steps
+        found.close()
+
+
+def test_what_two_copies_of_a_filter_released_is_not_to_be_recorded_there(tmp_path: Path) -> None:
+    """A filter that is loaded anew refuses it, and then it counts nowhere."""
+    filt = hs.IndividualGDPFilter(1, mu=1.0)
+    filt.save(tmp_path / "f")
+    one, two = (hs.IndividualGDPFilter.load(tmp_path / "f") for _ in range(2))
+    assert one.step([0.9]).all()
+    assert two.step([0.9]).all()
+    one.save(tmp_path / "f")
+    with pytest.raises(hs.StorageError, match="must be counted beside it"):
+        two.save(tmp_path / "f")
+    assert not hs.IndividualGDPFilter.load(tmp_path / "f").step([0.9]).any()

@@ -437,8 +437,8 @@ int main() {
     by_own_profile(hs::sampled(hs::laplace(1), 0.1, remove), 2, 1, -1, 1);
     by_own_profile(hs::sampled(hs::laplace(1), 0.1, add), 2, 1, -1, 1);
     by_own_profile(hs::sampled(hs::laplace(2), 0.3, both), 1.5, 0.7, -2, 2);
-#ifdef __SANITIZE_ADDRESS__  // slow; all take the same way
-    const std::vector<double> rates{1e-2, 1e-6};
+#ifdef __SANITIZE_ADDRESS__  // slow; the ends, between which all take the same way
+    const std::vector<double> rates{0.3, 1e-6};
 #else
     const std::vector<double> rates{0.3, 1e-2, 1e-4, 1e-6};
 #endif

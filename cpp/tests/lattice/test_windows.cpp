@@ -8,7 +8,6 @@
 #include "lattice/discretise.hpp"
 #include "lattice/sketch.hpp"
 #include "lattice/tail_table.hpp"
-#include "numerics/special.hpp"
 
 namespace hs = hockeystick;
 

@@ -74,8 +74,8 @@ void against_integrals(double mu, bool add, const std::vector<Seen>& parts) {
     CHECK(hs::FewOutcomes::of(composition).has_value());
     const hs::Profile profile({composition});
     const double infinite = parts.back().p_infinity;
-#ifdef __SANITIZE_ADDRESS__  // slow; all take the same way
-    const std::vector<double> epsilons{0.2, 1.7};
+#ifdef __SANITIZE_ADDRESS__  // slow; below 0, and one of those above, which take the same way
+    const std::vector<double> epsilons{-0.7, 1.7};
 #else
     const std::vector<double> epsilons{-0.7, 0.0, 0.2, 0.9, 1.7, 3.0, 4.5};
 #endif

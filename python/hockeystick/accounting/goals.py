@@ -15,6 +15,7 @@ from .._base.bounds import Bounds
 from .._base.search import Verdict
 from .._base.validation import ParameterError, ParameterTypeError, double, real
 from ..mechanisms.descriptions import ApproximateDP, Composable, composition
+from . import rare
 from .profile import PrivacyProfile, account
 from .risk import Risk
 
@@ -272,9 +273,7 @@ class RiskBudget(Budget):
         self.accuracies[value] = accuracy
         profile = self.profile(value, accuracy)
         # A record that is hardly ever seen is found no more often, whatever is released then.
-        seen = sum(count * step.participation for step, count in composition(self._made[value])) * (
-            1.0 + 1e-12
-        )
+        seen = rare.participation(composition(self._made[value]))
         if seen < 1.0 and self.goal.ask(account(ApproximateDP(0.0, seen)).risk).upper <= self.goal.limit:
             return Verdict(True, False, math.nan, 0.0)
         lower, upper = self.risk_bounds(profile)
