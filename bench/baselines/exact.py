@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import mpmath as mp
 import numpy as np
@@ -35,17 +36,24 @@ def gaussian_epsilon(mu: float, delta: float) -> mp.mpf:
     return solve(lambda e: gaussian_delta(mu, e), delta, 0, high)
 
 
-def pure_dp_delta(epsilon_step: float, count: int, epsilon: float) -> mp.mpf:
-    """`count` randomized responses: the loss is (2 j - count) epsilon_step, j ~ Binomial(count, p)."""
+@cache
+def _responses(epsilon_step: float, count: int) -> list[tuple[mp.mpf, mp.mpf]]:
+    """The losses of `count` randomized responses, (2 j - count) epsilon_step with j ~ Binomial(count, p), and their masses."""
     with mp.workdps(DIGITS):
-        e0, e = mp.mpf(epsilon_step), mp.mpf(epsilon)
+        e0 = mp.mpf(epsilon_step)
         p = mp.exp(e0) / (1 + mp.exp(e0))
-        total = mp.mpf(0)
-        for j in range(count + 1):
-            loss = (2 * j - count) * e0
-            if loss > e:
-                total += mp.binomial(count, j) * p**j * (1 - p) ** (count - j) * (1 - mp.exp(e - loss))
-        return total
+        return [
+            ((2 * j - count) * e0, mp.binomial(count, j) * p**j * (1 - p) ** (count - j))
+            for j in range(count + 1)
+        ]
+
+
+def pure_dp_delta(epsilon_step: float, count: int, epsilon: float) -> mp.mpf:
+    """`count` randomized responses, by all of their outcomes."""
+    with mp.workdps(DIGITS):
+        e = mp.mpf(epsilon)
+        outcomes = _responses(epsilon_step, count)
+        return mp.fsum(mass * (1 - mp.exp(e - loss)) for loss, mass in outcomes if loss > e)
 
 
 def pure_dp_epsilon(epsilon_step: float, count: int, delta: float) -> mp.mpf:

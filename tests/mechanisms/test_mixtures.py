@@ -362,7 +362,7 @@ def test_records_that_always_contribute(
     centres = np.array(shifts) / sigma
     for epsilon in (0.0, 0.7, 1.0, 4.0, 15.0):
         bounds = profile.delta_bounds(epsilon)
-        fine, coarse = (two_steps(centres, np.array(weights), epsilon, adjacency, h) for h in (1e-3, 2e-3))
+        fine, coarse = (two_steps(centres, np.array(weights), epsilon, adjacency, h) for h in (0.01, 0.02))
         assert abs(fine - coarse) < 1e-10
         assert bounds.lower <= fine + 3e-10
         assert fine - 3e-10 <= bounds.upper

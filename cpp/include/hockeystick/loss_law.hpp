@@ -58,8 +58,8 @@ struct LossLaw {
     // The law of (qP + (1-q)Q, Q), the "remove" form of sampling.
     LossLaw sampled(double q) const;
     // Advanced joint convexity: the "remove" form where L > 0, the "add" form where L < 0, and what is
-    // left of P at L = 0, which is P(L = 0) + (1-q) total_variation.
-    LossLaw joined(double q, double total_variation) const;
+    // left of P at L = 0, which is P(L = 0) + (1-q) total_variation. This may be too small by `error`.
+    LossLaw joined(double q, double total_variation, double error) const;
 
 private:
     template <class Drop>

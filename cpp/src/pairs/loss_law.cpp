@@ -129,30 +129,34 @@ LossLaw LossLaw::sampled(double q) const {
     return out;
 }
 
-LossLaw LossLaw::joined(double q, double total_variation) const {
+LossLaw LossLaw::joined(double q, double total_variation, double error) const {
     const auto [positive, negative] = halves(*this);
     const LossLaw right = positive.sampled(q);
     // Under Q, with P in its place; swapped back, P stays and Q becomes the blend.
     const LossLaw left = negative.swapped().sampled(q).swapped();
     LossLaw out = left;
-    double at_zero = (1 - q) * total_variation;
+    double at_zero = (1 - q) * total_variation, units = 64 * (1 + missing_size) + (1 - q) * error / u;
     for (const LossAtom& atom : atoms) {
         if (atom.loss != 0) continue;
         // Of a loss that rounding hides no more is known than how little it is.
-        if (atom.loss_slack > 0)
+        if (atom.loss_slack > 0) {
             out.atoms.push_back(atom);
-        else
+        } else {
             at_zero += std::exp(atom.log_p);
+            units += std::exp(atom.log_p) * atom.log_p_slack;
+        }
     }
     if (at_zero > 0)
-        out.atoms.push_back({0, std::log(at_zero), 0, 64 + 2 * std::abs(std::log(at_zero)) + 64 / at_zero});
+        out.atoms.push_back(
+            {0, std::log(at_zero), 0, 64 + 2 * std::abs(std::log(at_zero)) + units / at_zero});
     out.atoms.insert(out.atoms.end(), right.atoms.begin(), right.atoms.end());
     out.pieces.insert(out.pieces.end(), right.pieces.begin(), right.pieces.end());
     out.missing_p = right.missing_p;
     out.missing_q = left.missing_q;
     out.missing_size = left.missing_size + right.missing_size;
     out.of_all = left.of_all + right.of_all;
-    out.lacks_rounding = true;  // at 0
+    // What is left at 0 is an atom, whose slack has that rounding, unless all of it was rounded away.
+    out.lacks_rounding = lacks_rounding || (q < 1 && !(at_zero > 0));
     return out;
 }
 

@@ -79,8 +79,10 @@ public:
         }
         // Rounded down, as is the atom at 0 that it leads to.
         const Tangent at_zero = base_->above(0);
-        const double finite = std::max(0.0, at_zero.value - at_zero.error) * std::exp(at_zero.exponent);
-        return base->joined(q_, finite + (1 - 1e-12) * base_->infinity_mass());
+        const double scale = std::exp(at_zero.exponent), infinite = base_->infinity_mass();
+        const double finite = std::max(0.0, at_zero.value - at_zero.error) * scale;
+        return base->joined(q_, finite + (1 - lost_of_infinite) * infinite,
+                            2 * (at_zero.error * scale + lost_of_infinite * infinite));
     }
 
     // All three forms keep the order of profiles.
@@ -90,6 +92,8 @@ public:
     }
 
 private:
+    // proof: more than the rounding of an infinite loss's mass, relatively.
+    static constexpr double lost_of_infinite = 1e-12;
     // speed: no pair is asked farther off; above, a profile is at most 1, and below useless.
     static constexpr double furthest_hair = 1e9, useless = 1e300;
 
