@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <compare>
-#include <complex>
 #include <cstddef>
 #include <map>
-#include <numbers>
 #include <vector>
 
 #include "hockeystick/individual.hpp"
@@ -101,9 +99,6 @@ public:
     }
 
 private:
-    using Complex = std::complex<double>;
-    static constexpr double pi = std::numbers::pi;
-
     // Speed: errors of one step's transform that are not round-off; 1e9 steps still leave 1e-11.
     static constexpr double transform_tolerance = 1e-20;
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_gamma_kernel.hpp"
@@ -12,9 +11,6 @@
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
 
 // speed: how many nodes there are on a line, and times those of one step; the share of M that an error may
 // have.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <complex>
 #include <numbers>
 #include <span>
 #include <utility>
@@ -15,9 +14,6 @@
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
 
 // speed: how small aliases, and nodes left out, are to be at most and at least beside the real moment; how
 // many nodes there may be, and be visited, and shells; how much the normal law falls within one, as a

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <complex>
-#include <numbers>
 
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
@@ -33,7 +32,7 @@ inline constexpr double shifted_error = 256;
 inline std::complex<double> log_gamma(std::complex<double> a) {
     std::complex<double> shifted = 0;
     for (; std::abs(a) < stirling_from; a += 1.0) shifted += std::log(a);
-    return (a - 0.5) * std::log(a) - a + 0.5 * std::log(2 * std::numbers::pi) + stirling_rest(a) - shifted;
+    return (a - 0.5) * std::log(a) - a + 0.5 * std::log(2 * pi) + stirling_rest(a) - shifted;
 }
 
 // The first two derivatives of ln Gamma(x), x > 0, by their asymptotic series: to about round-off.
@@ -62,7 +61,7 @@ public:
           log_ratio_(0.5 * std::log1p(std::pow(a.imag() / a.real(), 2))),
           angle_(large_ ? angle - std::arg(a) : angle),
           turn_(std::polar(1.0, angle_)),
-          prefix_(large_ ? 0.5 * std::log(a / (2 * std::numbers::pi)) - stirling_rest(a)
+          prefix_(large_ ? 0.5 * std::log(a / (2 * pi)) - stirling_rest(a)
                          : a * std::log(a.real()) - log_gamma(a)),
           rounding_(2 + log_ratio_ + 2 * std::abs(angle)) {}
 

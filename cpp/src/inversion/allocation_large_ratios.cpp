@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 
 #include "inversion/allocation_light_ratios.hpp"
 #include "numerics/constants.hpp"
@@ -11,8 +10,6 @@
 
 namespace hockeystick {
 namespace {
-
-constexpr double pi = std::numbers::pi;
 
 // speed: the radii of the polydisc in which the first terms are the price, as shares of that of Cauchy's
 // bound; how far the other epochs' may reach; the fewest terms.

@@ -17,8 +17,6 @@
 namespace hockeystick {
 namespace {
 
-using Complex = std::complex<double>;
-
 // speed: so many nodes are worth a look at which of them count.
 constexpr std::size_t many_nodes = 1000;
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <numbers>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_ratio_tail.hpp"
@@ -14,9 +13,6 @@
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
 
 // speed: the higher the frequency, the more nodes it takes: so many frequencies share theirs.
 constexpr std::size_t block = 32;

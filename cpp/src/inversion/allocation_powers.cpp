@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_gamma_kernel.hpp"
@@ -13,9 +12,6 @@
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
 
 // speed: how far from p the line's theta may be; how closely it is looked for; how many nodes there may be;
 // the strips around it; the cells in which its decay is bounded, and their ends beside theta.

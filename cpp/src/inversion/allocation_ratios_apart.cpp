@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/saddle.hpp"
@@ -13,8 +12,6 @@
 
 namespace hockeystick {
 namespace {
-
-constexpr double pi = std::numbers::pi;
 
 // All of these are for speed. Panels suit this frequency; how far the sum of small ratios may fall below its
 // mean as if it were normal, and as a share of the least x at most.

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <complex>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "inversion/allocation_light_ratios.hpp"
 #include "inversion/allocation_step.hpp"
 #include "inversion/contour.hpp"
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
@@ -26,16 +26,15 @@ public:
 
     // E[e^{zL}; these outcomes] e^{-scale}, and its error.
     struct Value {
-        std::complex<double> value;
+        Complex value;
         double error;
     };
-    Value at(std::complex<double> z, double scale) const { return at(z, scale, moduli(z.real())); }
+    Value at(Complex z, double scale) const { return at(z, scale, moduli(z.real())); }
     // ln of a bound on that at real z = s, and on its modulus at every z = s + i tau', tau' >= tau.
     double log_upper(double s) const { return log_beyond(moduli(s), 0); }
     double log_beyond(double s, double tau) const;
 
 private:
-    using Complex = std::complex<double>;
     // Gauss-Legendre nodes over the large ratio's g: W/T, and ln of T times the weight with the density.
     struct Rule {
         std::vector<double> ratio, log_weight;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <vector>
 
 #include "inversion/allocation_gamma_kernel.hpp"
@@ -10,8 +9,6 @@
 
 namespace hockeystick {
 namespace {
-
-constexpr double pi = std::numbers::pi;
 
 // speed: more nodes on one ray are given up. How many frequencies' kernels may grow along a ray that suits
 // another one.

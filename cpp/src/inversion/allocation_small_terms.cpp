@@ -9,8 +9,6 @@
 namespace hockeystick {
 namespace {
 
-using Complex = std::complex<double>;
-
 // proof: what is left out of a term's series beside its term of second order, in units of round-off.
 constexpr double left_out = 1.0 / 16;
 // proof: more than what a node's terms round by, in units, besides what the node is known to; each factor

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numbers>
 #include <span>
 #include <utility>
 
@@ -15,9 +14,6 @@
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
 
 // proof: the first node, as `below_first` is of what lies below it.
 constexpr double first_node = -10.5;

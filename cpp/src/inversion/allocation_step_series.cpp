@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <utility>
 
 #include "inversion/allocation_gamma_kernel.hpp"
@@ -11,9 +10,6 @@
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
 
 // speed: how far nodes go beside the tilted normal variable's mean; their line, and the strip around it; how
 // many nodes there may be.

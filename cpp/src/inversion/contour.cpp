@@ -1,7 +1,6 @@
 #include "inversion/contour.hpp"
 
 #include <algorithm>
-#include <numbers>
 #include <utility>
 
 #include "numerics/complex.hpp"
@@ -10,9 +9,6 @@
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
 
 // speed: sums of so many terms are added up by themselves, so that rounding hardly does.
 constexpr std::size_t block_of_terms = 1024;

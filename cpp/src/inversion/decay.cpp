@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <utility>
+
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
@@ -39,7 +40,7 @@ void Decay::add_part(const MixturePart& part) {
 
     std::vector<TiltedPoint> grid;
     for (int i = 0; i <= cells; ++i) grid.push_back(tilted_point(part, s_, first + i * width));
-    const double constant = std::log(part.weight) - log_mgf_ - 0.5 * std::log(2 * std::numbers::pi);
+    const double constant = std::log(part.weight) - log_mgf_ - 0.5 * std::log(2 * pi);
     add_cells(grid, depth, [&](const TiltedPoint& a, const TiltedPoint& b) {
         // ln g is a difference of numbers that may be much larger.
         const double rounding =
@@ -57,7 +58,7 @@ std::vector<Decay::Slice> Decay::slices(const MixturePart& part) const {
     const double narrow = 2 * cell / std::sqrt(1 + std::max(s_, 0.0) * q_spread * q_spread / 4);
     const int cells = static_cast<int>(std::min<double>(most_cells, std::ceil((last - first) / narrow)));
     const double width = (last - first) / cells;
-    const double constant = std::log(part.weight) - log_mgf_ - 0.5 * std::log(2 * std::numbers::pi) + slack;
+    const double constant = std::log(part.weight) - log_mgf_ - 0.5 * std::log(2 * pi) + slack;
     TiltedPoint left = tilted_point(part, s_, first);
     all.push_back({constant + left.log_g + left.log_kept - std::log(reach), 0, 0});
     for (int i = 1; i <= cells; ++i) {
@@ -86,7 +87,7 @@ void Decay::add_steep_lines() const {
         growth = std::max(growth, part.growth());
         extreme = std::max({extreme, part.p.high(), -part.q.low()});
     }
-    double a = std::min(0.5 * std::numbers::pi / extreme, 12.0);
+    double a = std::min(0.5 * pi / extreme, 12.0);
     for (int i = 0; i < 5; ++i, a *= 0.5) {
         SteepLine& line = steep_lines_.emplace_back(SteepLine{0.5 * a * a * growth, {}});
         for (std::size_t k = 0; k < parts_.size(); ++k) {

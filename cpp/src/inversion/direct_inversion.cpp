@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <complex>
-#include <numbers>
 #include <utility>
 
 #include "hockeystick/parallel.hpp"
@@ -14,9 +12,6 @@
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
 
 // All of these are for speed. So many kinds, or so few steps, make frequencies dear.
 constexpr std::size_t few_kinds = 8;

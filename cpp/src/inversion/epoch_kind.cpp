@@ -8,14 +8,13 @@
 #include "inversion/loss_transform.hpp"
 #include "inversion/mgf.hpp"
 #include "inversion/transform.hpp"
+#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
 #include "pairs/mixture.hpp"
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
 
 // Speed: what a step's transform is searched at, and the least error its rows aim at.
 constexpr double search_tolerance = 1e-3, least_tolerance = 1e-22;

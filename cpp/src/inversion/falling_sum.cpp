@@ -6,15 +6,11 @@
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/turning.hpp"
+#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/lane_sum.hpp"
 
 namespace hockeystick {
-namespace {
-
-using Complex = std::complex<double>;
-
-}  // namespace
 
 double FallingSum::bound(double tau) const {
     std::vector<double> term(re.size());

@@ -10,9 +10,6 @@
 namespace hockeystick {
 namespace {
 
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
-
 // Proof: the path is x -> start + c ln(1 + e^{x + iy}) at y = middle, the strip around it 0 < y < edge; on
 // its upper edge |dt| <= steep d(Re t) from Re t = start - 0.35 c on, but for a length of 2.2 c
 // (docs/accounting/bounds.md, "Layers of losses").

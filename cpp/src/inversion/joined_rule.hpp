@@ -7,18 +7,17 @@
 // (docs/accounting/bounds.md, "Layers of losses").
 #pragma once
 
-#include <complex>
 #include <cstddef>
 #include <vector>
 
 #include "inversion/falling_sum.hpp"
+#include "numerics/complex.hpp"
 #include "pairs/mixture.hpp"
 
 namespace hockeystick {
 
 class JoinedRule {
 public:
-    using Complex = std::complex<double>;
     // Of a joined part, taken with probability part.weight. width: of the windows. end: the last output that
     // counts. log_wanted: ln of one over the error, beside the mass.
     JoinedRule(const MixturePart& part, double width, double end, double log_wanted);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "hockeystick/parallel.hpp"
 #include "numerics/complex.hpp"
@@ -11,9 +10,6 @@
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
 
 constexpr double wanted = 1e-13;  // Speed: of delta, for each source of error.
 constexpr int most_panels = 200;  // Speed: of a ray.

@@ -8,12 +8,12 @@
 // right (docs/accounting/bounds.md, "Exact inversion of losses with atoms", plain Laplace noise).
 #pragma once
 
-#include <complex>
 #include <optional>
 #include <vector>
 
 #include "hockeystick/answer.hpp"
 #include "inversion/contour.hpp"
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
@@ -31,7 +31,6 @@ public:
     std::optional<Answer> epsilon_bounds(double delta, double guess, double s, double log_share) const;
 
 private:
-    using Complex = std::complex<double>;
     // A panel of the line: the half height of the ellipse around it, K at its ends Re z = s -+ b, and the
     // rest of what bounds the rule's error.
     struct Panel {

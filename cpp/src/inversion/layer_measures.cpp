@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/strip.hpp"
@@ -11,9 +10,6 @@
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
 
 // Speed: more nodes end the attempt.
 constexpr double most_nodes = 1 << 15;

@@ -13,8 +13,6 @@
 namespace hockeystick {
 namespace {
 
-using Complex = std::complex<double>;
-
 // All of these are for speed.
 constexpr std::size_t most_frequencies = 4096, least_frequencies = 20;
 constexpr int most_rounds = 5;      // of planning and solving

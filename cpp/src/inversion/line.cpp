@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
 
 // The b for which the angles of P and of 1/Q in the strip 0 <= Im t <= b stay within [0, share pi].
 double widest_strip(const MixturePart& part, double share) {

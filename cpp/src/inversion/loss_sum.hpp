@@ -2,12 +2,12 @@
 #pragma once
 
 #include <array>
-#include <complex>
 #include <cstddef>
 #include <vector>
 
 #include "inversion/falling_sum.hpp"
 #include "inversion/transform.hpp"
+#include "numerics/complex.hpp"
 #include "pairs/mixture.hpp"
 
 namespace hockeystick {
@@ -52,7 +52,6 @@ public:
 private:
     // Proof: the error of the polynomials that stand for the losses is bounded for this degree.
     static constexpr std::size_t degree = 20;
-    using Complex = std::complex<double>;
 
     // Of a value at frequency tau, but for the losses one by one, in units of round-off.
     double round_off(double tau, double modulus_of_value) const;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numbers>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/decay.hpp"
@@ -13,7 +12,6 @@
 namespace hockeystick {
 namespace {
 
-constexpr double pi = std::numbers::pi;
 // speed: of rules, and of those that searches use.
 constexpr double most_panels = 1 << 11, most_panels_of_searches = 1 << 8;
 // speed: what is rarer is not worth its nodes, but for a delta as small.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <utility>
 
 #include "hockeystick/parallel.hpp"
@@ -15,7 +14,6 @@
 namespace hockeystick {
 namespace {
 
-constexpr double pi = std::numbers::pi;
 // Speed: of nodes, and of nodes times frequencies, about a tenth of a second.
 constexpr double most_nodes = 1 << 15, most_products = 1e8;
 // Speed: a line's terms may be e to this larger, and its step is to be so many times as wide.

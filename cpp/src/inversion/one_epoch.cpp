@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <utility>
 #include <vector>
 
@@ -17,9 +16,6 @@
 
 namespace hockeystick {
 namespace {
-
-using Complex = std::complex<double>;
-constexpr double pi = std::numbers::pi;
 
 // All of these are for speed. Each source of error aims at this share of delta, and where the frequencies
 // left out come to more than the second they are not worth computing the others.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <numbers>
 
 #include "inversion/direct_inversion.hpp"
 #include "numerics/constants.hpp"
@@ -116,9 +115,7 @@ std::vector<std::optional<Answer>> DirectInversion::curve_with_noise(std::span<c
 // The frequencies left out of the density of the sum, by the Gaussian steps' decay.
 double DirectInversion::density_tail(const Contour& contour, std::size_t size) const {
     const double tau = contour.step * static_cast<double>(size), fall = variance_ * (1 - 8 * u);
-    return pinch_ > 0 ? 1.01 / std::numbers::pi * std::exp(-0.5 * fall * tau * tau) *
-                            (contour.step + 1 / (fall * tau))
-                      : 0;
+    return pinch_ > 0 ? 1.01 / pi * std::exp(-0.5 * fall * tau * tau) * (contour.step + 1 / (fall * tau)) : 0;
 }
 
 }  // namespace hockeystick

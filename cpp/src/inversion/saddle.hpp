@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numbers>
 
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
@@ -38,8 +37,8 @@ struct SaddlePoint {
     static SaddlePoint at(double s, const Cumulant& k) {
         const double epsilon = k.first - 1 / s - 1 / (1 + s);
         const double curvature = k.second + 1 / (s * s) + 1 / ((1 + s) * (1 + s));
-        const double log_delta = k.value - s * epsilon - std::log(s) - std::log1p(s) -
-                                 0.5 * std::log(2 * std::numbers::pi * curvature);
+        const double log_delta =
+            k.value - s * epsilon - std::log(s) - std::log1p(s) - 0.5 * std::log(2 * pi * curvature);
         return {s, epsilon, log_delta, curvature, k};
     }
 };

@@ -3,12 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 namespace hockeystick {
 namespace {
-
-constexpr double pi = std::numbers::pi;
 
 // The widest strip in which neither mixture vanishes.
 double widest(const MixturePart& part, double s) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <stdexcept>
 #include <utility>
 
@@ -113,7 +112,7 @@ void transform_less_one(const Lattice& lattice, std::int64_t reach, const RealFf
                 std::int64_t turn = static_cast<std::int64_t>(j) * index % n;
                 if (2 * turn > n) turn -= n;
                 if (2 * turn < -n) turn += n;
-                const double half = std::numbers::pi * static_cast<double>(turn) / static_cast<double>(n),
+                const double half = pi * static_cast<double>(turn) / static_cast<double>(n),
                              sine = std::sin(half);
                 re -= 2 * m * sine * sine;
                 im -= 2 * m * sine * std::cos(half);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numbers>
 #include <utility>
 
 #include "hockeystick/parallel.hpp"
@@ -131,8 +130,8 @@ Saddle saddle_at(const std::vector<SketchedStep>& steps, double tilt) {
     const Cumulants k = cumulants(steps, tilt);
     const double epsilon = k.first - 1 / tilt - 1 / (1 + tilt);
     const double curvature = k.second + 1 / (tilt * tilt) + 1 / ((1 + tilt) * (1 + tilt));
-    const double log_delta = k.value - tilt * epsilon - std::log(tilt) - std::log1p(tilt) -
-                             0.5 * std::log(2 * std::numbers::pi * curvature);
+    const double log_delta =
+        k.value - tilt * epsilon - std::log(tilt) - std::log1p(tilt) - 0.5 * std::log(2 * pi * curvature);
     return {tilt, epsilon, log_delta};
 }
 

@@ -8,6 +8,8 @@
 
 namespace hockeystick {
 
+using Complex = std::complex<double>;
+
 // |w| to 2 units of round-off, quicker than std::abs where its square is neither tiny nor huge.
 inline double modulus_of(double x) { return std::abs(x); }
 inline double modulus_of(std::complex<double> w) {

@@ -4,9 +4,9 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <numbers>
 
 #include "hockeystick/ieee.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 
@@ -17,7 +17,7 @@ struct GaussLegendre {
     // Newton's method on the Legendre polynomial.
     GaussLegendre() {
         for (int i = 0; i < order; ++i) {
-            double x = std::cos(std::numbers::pi * (i + 0.75) / (order + 0.5)), slope = 0;
+            double x = std::cos(pi * (i + 0.75) / (order + 0.5)), slope = 0;
             for (int round = 0; round < 8; ++round) {
                 double p0 = 1, p1 = x;
                 for (int k = 2; k <= order; ++k) {

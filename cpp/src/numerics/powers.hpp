@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
 
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
@@ -15,7 +14,6 @@
 namespace hockeystick {
 
 struct DifferenceOfPowers {
-    using Complex = std::complex<double>;
     double modulus = 0, angle = 0;  // ln of prod A^k
     double common = 0;              // relative errors of F
     Complex y = 0;                  // sum of k ln(1 + B/A)

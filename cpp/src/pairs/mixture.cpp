@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "numerics/constants.hpp"
 
@@ -88,7 +87,7 @@ double integral_growth(const MixturePart& part, double s, double b) {
     const double growth = line_growth(part, s, b);
     const MixtureRatio& q = part.q;
     if (!(s > 0) || q.plain() || !part.p.plain() || part.p.low() != 0 || !part.window.whole()) return growth;
-    if (!(b * std::max(q.high(), -q.low()) < 0.5 * std::numbers::pi)) return growth;
+    if (!(b * std::max(q.high(), -q.low()) < 0.5 * pi)) return growth;
     double at_zero = 0;
     for (std::size_t i = 0; i < q.shifts().size(); ++i)
         if (q.shifts()[i] == 0) at_zero += q.weights()[i];
@@ -104,7 +103,7 @@ MixtureNodes mixture_nodes(const MixturePart& part, double h, double first, std:
     nodes.log_p.resize(size);
     nodes.loss_slack.resize(size);
     nodes.log_p_slack.resize(size);
-    const double constant = std::log(h) - 0.5 * std::log(2 * std::numbers::pi);
+    const double constant = std::log(h) - 0.5 * std::log(2 * pi);
     for (std::size_t i = 0; i < size; ++i) {
         const double t = first + static_cast<double>(i) * h;
         const MixtureRatio::Log p = part.p.log(t), q = part.q.log(t);

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numbers>
+
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
@@ -17,7 +18,7 @@ const std::array<double, furthest + 1> fall = [] {
     return out;
 }();
 
-const double log_pitch = std::log(0.5 / std::sqrt(2 * std::numbers::pi));
+const double log_pitch = std::log(0.5 / std::sqrt(2 * pi));
 
 // sum over m = from, ..., to of fall[m] r^m.
 template <class T>
@@ -84,7 +85,7 @@ double Window::missed(double centre) const noexcept {
     };
     if (to()) add(last_, 1);
     if (from()) add(first_ - 1, -1);
-    return sum * pitch() / std::sqrt(2 * std::numbers::pi * variance);
+    return sum * pitch() / std::sqrt(2 * pi * variance);
 }
 
 }  // namespace hockeystick
