@@ -7,12 +7,7 @@ from typing import Any
 import hockeystick as hs
 import numpy as np
 import pytest
-from flwr.serverapp import (
-    GaussianPrivacyEvent,
-    NeighboringRelation,
-    PrivacyConfig,
-    SamplingMethod,
-)
+from flwr.serverapp import GaussianPrivacyEvent, NeighboringRelation, PrivacyConfig, SamplingMethod
 from hockeystick.interop.flower import HockeystickAccountant, check_arrays
 
 from tests.anywhere import interrupted_everywhere

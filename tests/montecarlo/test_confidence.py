@@ -7,13 +7,7 @@ import hockeystick as hs
 import mpmath as mp
 import numpy as np
 import pytest
-from hockeystick.montecarlo.confidence import (
-    accepts,
-    kl,
-    mean_interval,
-    plan_verification,
-    shared_confidence,
-)
+from hockeystick.montecarlo.confidence import accepts, kl, mean_interval, plan_verification, shared_confidence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom

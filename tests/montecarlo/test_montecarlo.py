@@ -16,12 +16,7 @@ from hockeystick.mechanisms.descriptions import composition
 from hockeystick.montecarlo import tally as tallies
 from hockeystick.montecarlo.curve import curve_of
 from hockeystick.montecarlo.direction import Direction, Sampled, loss_error
-from hockeystick.montecarlo.estimate import (
-    DeltaEstimate,
-    estimate_delta,
-    estimate_from_tally,
-    sample_blocks,
-)
+from hockeystick.montecarlo.estimate import DeltaEstimate, estimate_delta, estimate_from_tally, sample_blocks
 from hockeystick.montecarlo.runs import RunOptions, run
 from hockeystick.montecarlo.tally import Tally
 

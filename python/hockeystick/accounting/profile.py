@@ -19,26 +19,13 @@ from .._base.types import AnyPath, Array
 from .._base.validation import ParameterTypeError, boolean, integer, real, reals
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.adjacency import Directions
-from ..mechanisms.descriptions import (
-    Composable,
-    Group,
-    PrivateSelection,
-    Repetitions,
-    composition,
-)
+from ..mechanisms.descriptions import Composable, Group, PrivateSelection, Repetitions, composition
 from ..mechanisms.selection import checked_tuning
 from ..mechanisms.steps import from_dict, to_dict
 from . import rare
 from .deployment import tuning_words
 from .envelope import FIRST_NODES, TOLERANCE, Envelope, complement, line, look, mirrored
-from .gaussian_summary import (
-    DEFAULT_FLOOR,
-    GaussianSummary,
-    granted,
-    smallest_mu,
-    summarise,
-    unsampled_mu,
-)
+from .gaussian_summary import DEFAULT_FLOOR, GaussianSummary, granted, smallest_mu, summarise, unsampled_mu
 from .plausibility import notes
 from .rare import delta_limit, epsilon_limit
 from .report import Answer, Report, declared, noise_conventions, references, samplers, unit

@@ -10,15 +10,7 @@ from fractions import Fraction
 from typing import Annotated, TypeAlias
 
 from .. import _core
-from .._base.validation import (
-    NonNegative,
-    NonNegatives,
-    ParameterError,
-    double,
-    entries,
-    instance,
-    vector,
-)
+from .._base.validation import NonNegative, NonNegatives, ParameterError, double, entries, instance, vector
 from .core_pairs import HUGE, NOTHING, Pairs, both, gaussian, location_mixture, mixture, revealing, sampled
 from .given import check_lengths, check_total
 from .numeric import Gaussian

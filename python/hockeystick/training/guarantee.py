@@ -13,15 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from .. import _core
 from .._base.bounds import finite, round_down, round_up
-from .._base.validation import (
-    NonNegative,
-    ParameterError,
-    check_fields,
-    choice,
-    instance,
-    narrowed,
-    real,
-)
+from .._base.validation import NonNegative, ParameterError, check_fields, choice, instance, narrowed, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.deployment import tuning_words
 from ..accounting.profile import account
