@@ -20,9 +20,25 @@ from .steps import ExactGuarantee, Mechanism, Step
 
 _Epsilon: TypeAlias = Annotated[float, no_less]
 
+_WORST_CASE = "Kairouz, Oh and Viswanath 2015, Theorem 3.3 (worst case of a declared guarantee)"
+
 
 @dataclass(frozen=True)
-class RandomizedResponse(Mechanism):
+class _OfEpsilon(Mechanism):
+    """What has epsilon-DP, whatever else it has."""
+
+    epsilon: _Epsilon
+
+    def simplified(self) -> Step | None:
+        return self if self.epsilon > 0.0 else None
+
+    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
+        """Epsilon, as it was given."""
+        return ExactGuarantee(Fraction(self.epsilon))
+
+
+@dataclass(frozen=True)
+class RandomizedResponse(_OfEpsilon):
     """Report the true one of ``num_categories`` values with probability e^epsilon / (e^epsilon + k - 1).
 
     Each of the other k - 1 values is reported with probability 1 / (e^epsilon + k - 1).
@@ -32,7 +48,6 @@ class RandomizedResponse(Mechanism):
     uniformly at random, and so does who is not sampled: adjacency "zero_out" compares with that instead of with any other value.
     """
 
-    epsilon: _Epsilon
     num_categories: Annotated[int, functools.partial(integer, low=2)] = 2
     uniform_null: Flag = False
     noise_convention = "randomized response on one value"
@@ -41,13 +56,6 @@ class RandomizedResponse(Mechanism):
     def null_is_none(self) -> bool:
         """Who is not sampled may answer otherwise than a null record does."""
         return self.uniform_null
-
-    def simplified(self) -> Step | None:
-        return self if self.epsilon > 0.0 else None
-
-    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
-        """Epsilon, whoever answers otherwise."""
-        return ExactGuarantee(Fraction(self.epsilon))
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """The response itself; of a group, what is left of its guarantee."""
@@ -63,14 +71,8 @@ class RandomizedResponse(Mechanism):
         return Pairs(discrete(forth), discrete(back))
 
 
-class _Declared(Mechanism):
-    """A guarantee of which nothing else is known."""
-
-    reference = "Kairouz, Oh and Viswanath 2015, Theorem 3.3 (worst case of a declared guarantee)"
-
-
 @dataclass(frozen=True)
-class PureDP(_Declared):
+class PureDP(_OfEpsilon):
     """Any mechanism known to be ``epsilon``-DP, and nothing else known about it.
 
     The declared guarantee must hold under the adjacency asked for; inside a sampling scheme, it must hold under add/remove
@@ -78,15 +80,8 @@ class PureDP(_Declared):
     (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
     """
 
-    epsilon: _Epsilon
     noise_convention = "epsilon as declared by the user"
-
-    def simplified(self) -> Step | None:
-        return self if self.epsilon > 0.0 else None
-
-    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
-        """Epsilon, as declared."""
-        return ExactGuarantee(Fraction(self.epsilon))
+    reference = _WORST_CASE
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """Binary randomized response."""
@@ -94,7 +89,7 @@ class PureDP(_Declared):
 
 
 @dataclass(frozen=True)
-class ApproximateDP(_Declared):
+class ApproximateDP(Mechanism):
     """Any mechanism known to be (``epsilon``, ``delta``)-DP, and nothing else known about it.
 
     As for PureDP, the declaration must hold under the adjacency asked for, and inside a sampling
@@ -106,6 +101,7 @@ class ApproximateDP(_Declared):
     epsilon: _Epsilon
     delta: Probability
     noise_convention = "(epsilon, delta) as declared by the user"
+    reference = _WORST_CASE
 
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 or self.delta > 0.0 else None
@@ -140,7 +136,7 @@ _LEAST_RANGE = 1e-300
 
 
 @dataclass(frozen=True)
-class ExponentialMechanism(Mechanism):
+class ExponentialMechanism(_OfEpsilon):
     """Choose o with probability proportional to exp(epsilon q(o) / (2 Delta)); report noisy max with Gumbel noise is the same.
 
     Delta is the most that one record changes any score q(o) under the adjacency asked for, and inside a sampling scheme under add/remove too, a
@@ -152,16 +148,8 @@ class ExponentialMechanism(Mechanism):
     True
     """
 
-    epsilon: _Epsilon
     noise_convention = "epsilon of the exponential mechanism: the range of its losses"
     reference = "Dong, Durfee and Rogers 2020 (bounded range)"
-
-    def simplified(self) -> Step | None:
-        return self if self.epsilon > 0.0 else None
-
-    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
-        """Epsilon, as declared."""
-        return ExactGuarantee(Fraction(self.epsilon))
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """The worst case of bounded range at every epsilon."""
