@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "lattice/lattice.hpp"
 #include "lattice/shifted_pair.hpp"
 #include "lattice/tail_table.hpp"
+#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/fft.hpp"
 
@@ -64,13 +64,13 @@ public:
         const RealFft fft(shape_.size);
         const std::size_t half = fft.spectrum_size();
         std::vector<double> folded(shape_.size);
-        std::vector<std::complex<double>> spectrum(half);
+        std::vector<Complex> spectrum(half);
         entry.error = transform(*lattice, fft, folded, spectrum);
         entry.spectrum.resize(2 * half);
         for (std::size_t j = 0; j < half; ++j) {
             // A logarithm of nothing would be infinite: what is that small is negligible, and below the
             // error.
-            std::complex<double> z = spectrum[j];
+            Complex z = spectrum[j];
             if (!shape_.few) z = std::abs(z) > 1e-30 ? std::log(z) : -70;
             entry.spectrum[j] = z.real();
             entry.spectrum[half + j] = z.imag();
@@ -241,7 +241,7 @@ private:
             out.outside_right = std::exp(log_right);
         return !too_short;
     }
-    std::vector<std::complex<double>> product(const History& history) const {
+    std::vector<Complex> product(const History& history) const {
         const std::size_t half = shape_.size / 2 + 1;
         std::vector<double> out(2 * half, 0.0);
         double* const re = out.data();
@@ -263,7 +263,7 @@ private:
                 for (std::size_t j = 0; j < 2 * half; ++j) out[j] += k * a[j];
             }
         }
-        std::vector<std::complex<double>> product(half);
+        std::vector<Complex> product(half);
         for (std::size_t j = 0; j < half; ++j) {
             if (shape_.few)
                 product[j] = {re[j], im[j]};

@@ -5,7 +5,6 @@
 // and E[e^{sV}; no W > c] is a power of an integral over one normal variable.
 #pragma once
 
-#include <complex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "inversion/allocation_moments.hpp"
 #include "inversion/allocation_parts.hpp"
 #include "inversion/allocation_step.hpp"
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
@@ -40,14 +40,14 @@ private:
     struct Line;
     Strip strip_of(const Line& line, double width) const;
     void choose_step(Line& line, double power, std::span<const double> tau, double log_error) const;
-    static double log_beyond(const Line& line, std::complex<double> p, double v);
+    static double log_beyond(const Line& line, Complex p, double v);
     bool fill(Line& line, double power, double highest, double log_error) const;
     // The moment, times e^{-shift}, its error, and derivatives of its logarithm in p.
     struct Value {
-        std::complex<double> value, first, second;
+        Complex value, first, second;
         double error;
     };
-    Value sum(const Line& line, std::complex<double> p, double shift) const;
+    Value sum(const Line& line, Complex p, double shift) const;
 
     Allocation law_;
     CutStep step_;

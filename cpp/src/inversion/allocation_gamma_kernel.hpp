@@ -12,12 +12,12 @@ namespace hockeystick {
 
 // What Stirling's series adds to ln Gamma(a), Re a > 0 and |a| >= 16. Proof: the first term left out is less
 // than 1e-17 there.
-inline std::complex<double> stirling_rest(std::complex<double> a) {
-    const std::complex<double> y = 1.0 / a, y2 = y * y;
+inline Complex stirling_rest(Complex a) {
+    const Complex y = 1.0 / a, y2 = y * y;
     // proof: the terms of Stirling's series that are used.
     constexpr double c[] = {1.0 / 12,   -1.0 / 360,      1.0 / 1260, -1.0 / 1680,
                             1.0 / 1188, -691.0 / 360360, 1.0 / 156};
-    std::complex<double> sum = 0;
+    Complex sum = 0;
     for (int n = 6; n >= 0; --n) sum = sum * y2 + c[n];
     return sum * y;
 }
@@ -29,8 +29,8 @@ inline constexpr double stirling_from = 16;
 inline constexpr double shifted_error = 256;
 
 // ln Gamma(a), Re a > 0.
-inline std::complex<double> log_gamma(std::complex<double> a) {
-    std::complex<double> shifted = 0;
+inline Complex log_gamma(Complex a) {
+    Complex shifted = 0;
     for (; std::abs(a) < stirling_from; a += 1.0) shifted += std::log(a);
     return (a - 0.5) * std::log(a) - a + 0.5 * std::log(2 * pi) + stirling_rest(a) - shifted;
 }
@@ -48,14 +48,14 @@ struct Polygamma {
 
 // A kernel's logarithm, and its error in units of round-off.
 struct LogKernel {
-    std::complex<double> log;
+    Complex log;
     double slack;
 };
 
 // s^a e^{-s}/Gamma(a) at s = Re(a) e^{x + i angle}.
 class GammaKernel {
 public:
-    GammaKernel(std::complex<double> a, double angle)
+    GammaKernel(Complex a, double angle)
         : a_(a),
           large_(std::abs(a) >= stirling_from),
           log_ratio_(0.5 * std::log1p(std::pow(a.imag() / a.real(), 2))),
@@ -67,27 +67,26 @@ public:
 
     // Without -s if `bare`, and then the other factor has no e^s.
     LogKernel at(double x, bool bare) const {
-        const std::complex<double> w(large_ ? x - log_ratio_ : x, angle_);
+        const Complex w(large_ ? x - log_ratio_ : x, angle_);
         if (!large_) {
-            const std::complex<double> s = bare ? 0.0 : a_.real() * std::exp(x) * turn_;
+            const Complex s = bare ? 0.0 : a_.real() * std::exp(x) * turn_;
             return {prefix_ + a_ * w - s, shifted_error + 4 * modulus_of(a_ * w) + 12 * modulus_of(s)};
         }
         const double size = std::abs(a_), rounding = rounding_ + std::abs(x);
         if (bare) return {prefix_ + a_ * (1.0 + w), 40 + size * (rounding + 4 * modulus_of(1.0 + w))};
         // The turn by angle_ is the same for all x.
         const bool near = modulus_of(w) < 2;
-        const std::complex<double> all = near ? 0.0 : std::exp(w.real()) * turn_,
-                                   p = near ? psi(w) : all - 1.0 - w;
+        const Complex all = near ? 0.0 : std::exp(w.real()) * turn_, p = near ? psi(w) : all - 1.0 - w;
         return {prefix_ - a_ * p,
                 40 + size * (modulus_of(p + w) * rounding + 8 * modulus_of(p) + 8 * modulus_of(all))};
     }
 
 private:
-    std::complex<double> a_;
+    Complex a_;
     bool large_;
     double log_ratio_;  // ln |a|/Re a
     double angle_;      // of s, less that of a where that is large
-    std::complex<double> turn_, prefix_;
+    Complex turn_, prefix_;
     double rounding_;
 };
 

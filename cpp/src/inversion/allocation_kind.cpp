@@ -84,7 +84,7 @@ public:
             if (!plan) return {};
             plans.push_back(std::move(*plan));
         }
-        PartRow out{std::vector<std::complex<double>>(size), std::vector<double>(size), log_rest_, false};
+        PartRow out{std::vector<Complex>(size), std::vector<double>(size), log_rest_, false};
         for (std::size_t i = 0; i < plans.size(); ++i) {
             const PowerLine& line = rest_lines_[i];
             const double unit = std::exp(line.log_upper() - log_rest_);

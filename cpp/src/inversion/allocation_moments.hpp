@@ -7,17 +7,17 @@
 // E[e^{-sW/T + tW/T}] in t. Every power of V > 0 is smooth, so no tail of the lognormals is cut.
 #pragma once
 
-#include <complex>
 #include <cstddef>
 #include <optional>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
 struct Moments {
-    std::vector<std::complex<double>> value;  // times e^{-shift}
+    std::vector<Complex> value;  // times e^{-shift}
     std::vector<double> error;
     double shift = 0;
     // Of ln E[V^q] at the real power q, that of frequency 0: its derivatives in q. They are estimates.

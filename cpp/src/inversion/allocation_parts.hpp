@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
 #include <cstddef>
 #include <functional>
 #include <limits>
@@ -20,6 +19,7 @@
 #include "inversion/allocation_large_ratios.hpp"
 #include "inversion/allocation_step.hpp"
 #include "inversion/contour.hpp"
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
@@ -90,7 +90,7 @@ public:
 
 protected:
     // At s, s + i step, ..., with the same nodes for all of them.
-    virtual std::vector<CutStep::Log> run(std::complex<double> s, double step, std::size_t size) const = 0;
+    virtual std::vector<CutStep::Log> run(Complex s, double step, std::size_t size) const = 0;
 };
 
 // No W is large.
@@ -113,7 +113,7 @@ public:
 
 private:
     friend class Rest;
-    std::vector<CutStep::Log> run(std::complex<double> s, double step, std::size_t size) const override;
+    std::vector<CutStep::Log> run(Complex s, double step, std::size_t size) const override;
     CutStep::Log with_more(const CutStep::Log& log, const CutStep::Log& beyond) const;
     // A few of these, and all others.
     double largest_by(double w) const { return 1.5 + 4 * w / law_.steps; }
@@ -133,7 +133,7 @@ public:
     std::function<double(double)> log_decay(double s) const override;
 
 private:
-    std::vector<CutStep::Log> run(std::complex<double> s, double step, std::size_t size) const override;
+    std::vector<CutStep::Log> run(Complex s, double step, std::size_t size) const override;
     CutStep::Log join(const CutStep::Log& log, const CutStep::Log& beyond) const;
 
     const Allocation& law_;

@@ -3,7 +3,6 @@
 //     E[V^p] = Gamma(p+1)/(2 pi i) integral E[e^{theta V}] theta^{-p-1} d theta,   Re theta > 0.
 #pragma once
 
-#include <complex>
 #include <cstddef>
 #include <limits>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "inversion/allocation_gamma_kernel.hpp"
 #include "inversion/allocation_parts.hpp"
 #include "inversion/falling_sum.hpp"
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
@@ -34,7 +34,7 @@ public:
     // E[V^{power + i tau}], tau = 0, step, ..., and errors, which aim at e^{log_wanted}: all times
     // e^{-log_upper()}. Empty where too many nodes were needed.
     struct Row {
-        std::vector<std::complex<double>> value;
+        std::vector<Complex> value;
         std::vector<double> error;
         bool empty() const { return value.empty(); }
     };
@@ -60,7 +60,7 @@ private:
     // ln of a node's share, and by how much it turns and falls at each frequency; errors of both, in units of
     // round-off.
     struct Term {
-        std::complex<double> weight;
+        Complex weight;
         double turn, fall, fixed, turning;
     };
     std::vector<Term> terms(double h, const std::vector<CutStep::Log>& logs) const;

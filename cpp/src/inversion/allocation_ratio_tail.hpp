@@ -3,12 +3,12 @@
 // three parts", "Between two cuts").
 #pragma once
 
-#include <complex>
 #include <cstddef>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
 #include "inversion/allocation_step.hpp"
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
@@ -20,7 +20,7 @@ public:
     static double first_place(const Allocation& law, double low);
 
     // At theta, theta + i step, ..., so many.
-    std::vector<CutStep::Log> row(std::complex<double> theta, double step, std::size_t size) const;
+    std::vector<CutStep::Log> row(Complex theta, double step, std::size_t size) const;
 
 private:
     void add_panel(double from, double to, double real, double low, double high);
@@ -28,18 +28,18 @@ private:
     Allocation law_;
     double g_, c_;
     std::vector<double> x_, slack_;
-    std::vector<std::complex<double>> weight_;
+    std::vector<Complex> weight_;
     double error_ = 0;
 };
 
 // What lies between two places of g, by s = T theta: as of CutStep::beyond.
 class BetweenPlaces {
 public:
-    BetweenPlaces(const Allocation& law, double g, double top, double least, std::complex<double> most)
+    BetweenPlaces(const Allocation& law, double g, double top, double least, Complex most)
         : steps_(law.steps),
           from_(law, g, most.real() / steps_, least / steps_, most.imag() / steps_),
           to_(law, top, most.real() / steps_, least / steps_, most.imag() / steps_) {}
-    std::vector<CutStep::Log> row(std::complex<double> s, double step, std::size_t size) const {
+    std::vector<CutStep::Log> row(Complex s, double step, std::size_t size) const {
         std::vector<CutStep::Log> out = from_.row(s / steps_, step / steps_, size);
         const std::vector<CutStep::Log> to = to_.row(s / steps_, step / steps_, size);
         for (std::size_t j = 0; j < size; ++j) {

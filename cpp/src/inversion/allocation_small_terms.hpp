@@ -2,16 +2,17 @@
 // that the nodes are met once for many s (docs/mechanisms/allocation.md, "Moments").
 #pragma once
 
-#include <complex>
 #include <cstddef>
 #include <span>
 #include <vector>
+
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
 // Sums of w psi(-v), and of w_j e^{-v} and its modulus, j = 1, 2, ..., v = |s| zeta; bounds of their errors.
 struct NodeSums {
-    std::complex<double> front = 0;
+    Complex front = 0;
     double front_error = 0;
     std::vector<double> real, imaginary, modulus, error;
 
@@ -24,7 +25,7 @@ class SmallTerms {
 public:
     // w = size direction, and w_j = size_of_powers powers[j] direction.
     struct Node {
-        std::complex<double> zeta, direction;
+        Complex zeta, direction;
         double size, size_of_powers;
         std::span<const double> powers;
         // What each rounds by, in units of round-off; the share of the node that the nodes left out come to;
@@ -38,7 +39,7 @@ public:
 
     double reach() const { return reach_; }
     std::size_t count() const { return count_; }
-    bool fits(std::complex<double> zeta) const { return std::abs(zeta) * reach_ <= 1; }
+    bool fits(Complex zeta) const { return std::abs(zeta) * reach_ <= 1; }
     // Nodes are added up in such blocks, and these to one another.
     void add(std::span<const Node> block);
     NodeSums at(double modulus) const;
@@ -49,7 +50,7 @@ private:
     static constexpr std::size_t most_terms = 20;
     // Of (|s|/reach)^m: in psi's sum, and in the others at m size + j.
     struct Coefficients {
-        std::complex<double> front[most_terms] = {};
+        Complex front[most_terms] = {};
         std::vector<double> real, imaginary, modulus;
 
         explicit Coefficients(std::size_t size) : real(size), imaginary(size), modulus(size) {}

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <array>
-#include <complex>
 #include <cstddef>
 #include <limits>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
@@ -37,21 +37,20 @@ public:
         double reach = 0, second_slack = 0;
         std::array<double, 17> moment{};
     };
-    Nodes nodes_below(std::complex<double> most) const;
+    Nodes nodes_below(Complex most) const;
     // The same beyond the cut, up to another one, or for Re s < 0.
-    Nodes nodes_beyond(std::complex<double> most, double top = std::numeric_limits<double>::infinity()) const;
+    Nodes nodes_beyond(Complex most, double top = std::numeric_limits<double>::infinity()) const;
 
     struct Log {
-        std::complex<double> value;
+        Complex value;
         double error;
     };
     // ln E[e^{s(V-1)}; no W > c], T times that of one step; and the same at s, s + i step, ..., so many.
-    Log log_below(const Nodes& nodes, std::complex<double> s) const;
-    std::vector<Log> log_below(const Nodes& nodes, std::complex<double> s, double step,
-                               std::size_t size) const;
+    Log log_below(const Nodes& nodes, Complex s) const;
+    std::vector<Log> log_below(const Nodes& nodes, Complex s, double step, std::size_t size) const;
     // E[e^{s(W-1)/T}; W > c], up to the nodes' top, of one step; and the same at s, s + i step, ...
-    Log beyond(const Nodes& nodes, std::complex<double> s) const { return beyond(nodes, s, 0, 1)[0]; }
-    std::vector<Log> beyond(const Nodes& nodes, std::complex<double> s, double step, std::size_t size) const;
+    Log beyond(const Nodes& nodes, Complex s) const { return beyond(nodes, s, 0, 1)[0]; }
+    std::vector<Log> beyond(const Nodes& nodes, Complex s, double step, std::size_t size) const;
 
 private:
     // What the integrand is: that of log_below, which is of second order, or e^{s(W-1)/T}.
@@ -62,13 +61,12 @@ private:
     static void sum_moments(Nodes& nodes, double reach);
     // A sum over nodes, and its error in units of round-off.
     struct Sum {
-        std::complex<double> value = 0;
+        Complex value = 0;
         double error = 0;
     };
-    static Sum sum_of_small(const Nodes& nodes, std::complex<double> theta);
-    Log log_of(const Nodes& nodes, std::complex<double> theta, const Sum& sum) const;
-    void add_panel(Nodes& nodes, double low, double high, std::complex<double> theta, Part part,
-                   int depth) const;
+    static Sum sum_of_small(const Nodes& nodes, Complex theta);
+    Log log_of(const Nodes& nodes, Complex theta, const Sum& sum) const;
+    void add_panel(Nodes& nodes, double low, double high, Complex theta, Part part, int depth) const;
 
     Allocation law_;
     int most_halvings_;

@@ -2,17 +2,17 @@
 // half-plane (docs/mechanisms/allocation.md, "Moments").
 #pragma once
 
-#include <complex>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
 #include "inversion/allocation_small_terms.hpp"
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
 // E[V^k e^{-sV}] = coefficient * e^{log}, |error of coefficient| <= error; bare: else times e^s.
 struct SeriesValue {
-    std::complex<double> log, coefficient;
+    Complex log, coefficient;
     double error = 0;
     bool bare = false;
 };
@@ -55,7 +55,7 @@ private:
     // Weights' logarithm and phase; |W|, and that less 1; the errors of the latter, and of all, in units of
     // round-off; the weights' size and direction.
     std::vector<double> log_size_, phase_, ratio_, excess_, slack_of_ratio_, slack_, size_;
-    std::vector<std::complex<double>> direction_;
+    std::vector<Complex> direction_;
     // |W|^j/j! for each node, but for a common factor, their errors in units of round-off, and the weights'
     // size with the factor, or infinity.
     std::vector<double> power_, log_power_, slack_of_powers_, size_of_powers_;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
 #include <cstddef>
 #include <functional>
 #include <limits>
@@ -14,6 +13,7 @@
 
 #include "hockeystick/answer.hpp"
 #include "inversion/saddle.hpp"
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
@@ -25,11 +25,11 @@ struct LossLattice {
 
 // Everything about one line Re z = s that does not depend on eps. Values are relative to e^{K(s) - s eps}.
 struct Contour {
-    double s, scale, step;                        // scale: K(s), step in Im z
-    std::vector<std::complex<double>> integrand;  // e^{K(z) - K(s)} times pole(), for each frequency
-    std::vector<double> error;                    // of each
-    double share;                                 // about what delta will be
-    double tail = 0;                              // error from the frequencies left out
+    double s, scale, step;           // scale: K(s), step in Im z
+    std::vector<Complex> integrand;  // e^{K(z) - K(s)} times pole(), for each frequency
+    std::vector<double> error;       // of each
+    double share;                    // about what delta will be
+    double tail = 0;                 // error from the frequencies left out
     double right_shift = 0, log_right = 0, left_shift = 0;
     double log_left = -std::numeric_limits<double>::infinity();  // aliases
     LossLattice lattice;
@@ -41,7 +41,7 @@ struct Contour {
 
     // What e^{K(z)} is multiplied by at frequency j, its weight in the rule included: 1/(z (z+1)), and on a
     // lattice, whose transform is periodic, 1/((1 - e^{-zh}) (1 - e^{-(z+1)h})).
-    std::complex<double> pole(std::size_t j) const;
+    Complex pole(std::size_t j) const;
 
     // Of a part that is not computed, at most `tail`.
     static Contour of_nothing(double s, double scale, double tail);

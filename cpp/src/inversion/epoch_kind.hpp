@@ -3,19 +3,19 @@
 // with one that does not decide alone, and those with one that does.
 #pragma once
 
-#include <complex>
 #include <cstddef>
 #include <limits>
 #include <memory>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
 // A transform along a line, times e^{-shift}, and its errors; less 1 where that is what is known best.
 struct PartRow {
-    std::vector<std::complex<double>> value;
+    std::vector<Complex> value;
     std::vector<double> error;
     double shift = 0;
     bool less_one = false;

@@ -1,9 +1,10 @@
 // A sum of weights times e^{i tau L_j} at complex losses L_j, Im L_j >= 0: its terms fall with the frequency.
 #pragma once
 
-#include <complex>
 #include <cstddef>
 #include <vector>
+
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 
@@ -22,7 +23,7 @@ struct FallingSum {
     // time, and at every sqrt(size)-th by as many at once. They are left out once they are below `negligible`
     // together.
     struct Row {
-        std::vector<std::complex<double>> value;
+        std::vector<Complex> value;
         std::vector<double> error;
     };
     Row row(double step, std::size_t size, double negligible) const;

@@ -2,17 +2,17 @@
 // (docs/accounting/bounds.md, "Layers of losses").
 #pragma once
 
-#include <complex>
 #include <cstddef>
 #include <vector>
 
+#include "numerics/complex.hpp"
 #include "pairs/mixture.hpp"
 
 namespace hockeystick {
 
 // ln of a ratio at t + ib without cancellation near 1, and its error in units of round-off.
 struct ComplexLog {
-    std::complex<double> value;
+    Complex value;
     double slack;
 };
 ComplexLog log_ratio(const MixtureRatio& ratio, double t, double b);
@@ -30,7 +30,7 @@ Line best_line(const MixturePart& part, double s, double log_wanted, double most
 // At first + ih + ia, i = 0, 1, ...: ln of P's density, without the window, the loss, and their errors.
 struct LineNodes {
     double a = 0, h = 0, first = 0;
-    std::vector<std::complex<double>> log_p, loss;
+    std::vector<Complex> log_p, loss;
     std::vector<double> log_p_slack, loss_slack;
 };
 LineNodes line_nodes(const MixturePart& part, Line line, double first, std::size_t size);

@@ -351,7 +351,7 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double tolerance) con
                             (j < first ? real->aliasing(part, s, step * static_cast<double>(j)) : of_line);
     }
     // P and Q lack as much of what is left out altogether.
-    for (std::complex<double>& value : row.value) value -= rare_ * std::exp(-row.shift);
+    for (Complex& value : row.value) value -= rare_ * std::exp(-row.shift);
     subtract_one(row);
     return row;
 }

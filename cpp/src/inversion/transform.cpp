@@ -32,8 +32,7 @@ std::unique_ptr<Transform> Transform::of(const Pair& pair, double tolerance, dou
 
 Transform::Row::Log Transform::Row::log(std::size_t j) const {
     // What vanished altogether is as good as any number this small.
-    const std::complex<double> f = value[j] == -1.0 ? std::complex<double>(-1, nothing) : value[j],
-                               k = log1p(f);
+    const Complex f = value[j] == -1.0 ? Complex(-1, nothing) : value[j], k = log1p(f);
     const double size = modulus_of(f), whole = modulus_of(1.0 + f);
     // The logarithm rounds relatively to f; where 1 + f nearly vanishes, that is rounded once.
     const double rounding = whole < 0.5 ? whole * (1 + std::abs(k.real())) : (size + size * size) / whole;

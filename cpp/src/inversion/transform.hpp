@@ -1,13 +1,13 @@
 // The Laplace transform M(z) = E_P[e^{zL}; L < inf] of one step's loss, as the inversion sees it.
 #pragma once
 
-#include <complex>
 #include <cstddef>
 #include <memory>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
 #include "inversion/saddle.hpp"
+#include "numerics/complex.hpp"
 #include "pairs/mixture.hpp"
 
 namespace hockeystick {
@@ -56,11 +56,11 @@ public:
     // is huge.
     struct Row {
         double shift = 0;
-        std::vector<std::complex<double>> value;
+        std::vector<Complex> value;
         std::vector<double> error;
         // Of 1 + value: the logarithm, the modulus, and the error with what the logarithm rounds by.
         struct Log {
-            std::complex<double> value;
+            Complex value;
             double modulus, slack;
         };
         Log log(std::size_t j) const;

@@ -4,11 +4,11 @@
 
 #include <array>
 #include <cmath>
-#include <complex>
 #include <cstddef>
 #include <span>
 #include <vector>
 
+#include "numerics/complex.hpp"
 #include "numerics/lane_sum.hpp"
 #include "numerics/special.hpp"
 
@@ -31,7 +31,7 @@ class Turning {
     static constexpr std::size_t lanes = 4;
 
 public:
-    Turning(std::span<const double> x, std::complex<double> theta, double step)
+    Turning(std::span<const double> x, Complex theta, double step)
         : modulus_((x.size() + lanes - 1) / lanes * lanes),
           real_(modulus_.size()),
           imaginary_(modulus_.size()),

@@ -31,7 +31,7 @@ std::size_t wrap(std::int64_t index, std::size_t size) {
 }
 
 // z^k by squaring: the relative error is at most 3 k u.
-std::complex<double> power(std::complex<double> z, std::uint64_t k) {
+Complex power(Complex z, std::uint64_t k) {
     double re = 1, im = 0, a = z.real(), b = z.imag();
     for (; k > 0; k >>= 1) {
         if (k & 1) {
@@ -85,7 +85,7 @@ std::int64_t bulk_of(const Lattice& lattice, std::size_t size) {
 
 // The spectrum less 1, that of the bulk term by term, and its errors: sum m - 1 + sum m (e^{-i theta} - 1).
 void transform_less_one(const Lattice& lattice, std::int64_t reach, const RealFft& fft,
-                        std::span<double> folded, std::vector<std::complex<double>>& spectrum,
+                        std::span<double> folded, std::vector<Complex>& spectrum,
                         std::vector<double>& errors) {
     const auto n = static_cast<std::int64_t>(fft.size());
     Lattice rest = lattice;
@@ -118,7 +118,7 @@ void transform_less_one(const Lattice& lattice, std::int64_t reach, const RealFf
                 im -= 2 * m * sine * std::cos(half);
                 size += 2 * m * std::abs(sine);
             }
-            spectrum[j] += std::complex<double>(re, im) - outside + excess.value();
+            spectrum[j] += Complex(re, im) - outside + excess.value();
             errors[j] = fixed + (4 * static_cast<double>(reach) + 32) * u * size;
         }
     });
@@ -133,11 +133,11 @@ public:
           magnitude_(value_.size(), 1.0),
           relative_(value_.size(), 0.0) {}
 
-    void multiply(const std::vector<std::complex<double>>& spectrum, double error, std::uint64_t count) {
+    void multiply(const std::vector<Complex>& spectrum, double error, std::uint64_t count) {
         const double k = static_cast<double>(count);
         parallel_ranges(value_.size(), block_size, [&](std::size_t begin, std::size_t end) {
             for (std::size_t j = begin; j < end; ++j) {
-                const std::complex<double> z = spectrum[j];
+                const Complex z = spectrum[j];
                 const double largest = std::sqrt(std::norm(z)) * (1 + 4 * u) + error;
                 magnitude_[j] = std::max(smallest_factor, magnitude_[j] * power_bound(largest, count));
                 // Too small to matter: call it 0, with all of its magnitude as the error.
@@ -149,12 +149,12 @@ public:
     }
 
     // The same for a spectrum less 1: neither its errors nor the power's grow by more than a share of it.
-    void multiply_near_one(const std::vector<std::complex<double>>& spectrum,
-                           const std::vector<double>& errors, std::uint64_t count) {
+    void multiply_near_one(const std::vector<Complex>& spectrum, const std::vector<double>& errors,
+                           std::uint64_t count) {
         const double k = static_cast<double>(count);
         parallel_ranges(value_.size(), block_size, [&](std::size_t begin, std::size_t end) {
             for (std::size_t j = begin; j < end; ++j) {
-                const std::complex<double> w = spectrum[j], log = log1p(w);
+                const Complex w = spectrum[j], log = log1p(w);
                 const double size = std::abs(w), whole = std::abs(1.0 + w), error = errors[j];
                 const double largest = whole * (1 + 4 * u) + error;
                 magnitude_[j] = std::max(smallest_factor, magnitude_[j] * power_bound(largest, count));
@@ -168,7 +168,7 @@ public:
         });
     }
 
-    std::span<const std::complex<double>> value() const { return value_; }
+    std::span<const Complex> value() const { return value_; }
     // Bounds the error of each mass. |product of computed factors - true product| <= magnitude * relative,
     // and the magnitudes round too.
     double round_off(double moves) const {
@@ -184,7 +184,7 @@ public:
 
 private:
     std::size_t size_;
-    std::vector<std::complex<double>> value_;
+    std::vector<Complex> value_;
     // A bound on |value| with every factor at its largest, and on its error relative to that.
     std::vector<double> magnitude_, relative_;
 };
@@ -220,7 +220,7 @@ Composed StepSums::composed(Bound bound, double step, double tilt) const {
 }
 
 double transform(const Lattice& lattice, const RealFft& fft, std::span<double> folded,
-                 std::span<std::complex<double>> spectrum) {
+                 std::span<Complex> spectrum) {
     std::fill(folded.begin(), folded.end(), 0.0);
     double squares = 0, total = 0;
     for (std::size_t i = 0; i < lattice.mass.size(); ++i) {
@@ -234,8 +234,7 @@ double transform(const Lattice& lattice, const RealFft& fft, std::span<double> f
            4 * u * total;
 }
 
-void read_masses(const RealFft& fft, std::span<const std::complex<double>> product, std::int64_t first,
-                 Composed& out) {
+void read_masses(const RealFft& fft, std::span<const Complex> product, std::int64_t first, Composed& out) {
     const double n = static_cast<double>(fft.size());
     out.first = first;
     out.mass.resize(fft.size());
@@ -277,7 +276,7 @@ Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std:
 
     const RealFft fft(size);
     Product product(size);
-    std::vector<std::complex<double>> spectrum(fft.spectrum_size());
+    std::vector<Complex> spectrum(fft.spectrum_size());
     std::vector<double> errors;
     for (const auto& [lattice, count] : steps) {
         if (const std::int64_t reach = careful && count >= few_steps ? bulk_of(lattice, size) : 0;

@@ -1,12 +1,12 @@
 // k-fold composition of lattice losses in one frequency domain (docs/accounting/bounds.md, "Composition").
 #pragma once
 
-#include <complex>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "lattice/lattice.hpp"
+#include "numerics/complex.hpp"
 #include "numerics/fft.hpp"
 
 namespace hockeystick {
@@ -53,10 +53,9 @@ private:
 // The transform of a lattice's masses, folded onto the transform's points; returns a bound on its error at
 // every frequency. `folded` has room for size() numbers, `spectrum` for spectrum_size().
 double transform(const Lattice& lattice, const RealFft& fft, std::span<double> folded,
-                 std::span<std::complex<double>> spectrum);
+                 std::span<Complex> spectrum);
 
 // The masses of the window that starts at `first`, from the product of the steps' transforms.
-void read_masses(const RealFft& fft, std::span<const std::complex<double>> product, std::int64_t first,
-                 Composed& out);
+void read_masses(const RealFft& fft, std::span<const Complex> product, std::int64_t first, Composed& out);
 
 }  // namespace hockeystick

@@ -12,31 +12,31 @@ using Complex = std::complex<double>;
 
 // |w| to 2 units of round-off, quicker than std::abs where its square is neither tiny nor huge.
 inline double modulus_of(double x) { return std::abs(x); }
-inline double modulus_of(std::complex<double> w) {
+inline double modulus_of(Complex w) {
     const double square = w.real() * w.real() + w.imag() * w.imag();
     return square > 1e-280 && square < 1e280 ? std::sqrt(square) : std::abs(w);
 }
 
-inline std::complex<double> log1p(std::complex<double> f) {
+inline Complex log1p(Complex f) {
     const double x = f.real(), y = f.imag(), size = modulus_of(1.0 + f);
     return {size < 0.7 ? std::log(size) : 0.5 * std::log1p(x * (2 + x) + y * y), std::atan2(y, 1 + x)};
 }
 
 inline double expm1(double x) { return std::expm1(x); }
-inline std::complex<double> expm1(std::complex<double> w) {
+inline Complex expm1(Complex w) {
     const double sine = std::sin(0.5 * w.imag()), e = std::exp(w.real());
     return {std::expm1(w.real()) - 2 * e * sine * sine, e * std::sin(w.imag())};
 }
 
 // 1 - e^{-w}
-inline std::complex<double> one_minus_exp(std::complex<double> w) {
+inline Complex one_minus_exp(Complex w) {
     const double sine = std::sin(0.5 * w.imag()), fall = std::exp(-w.real());
     return {-std::expm1(-w.real()) + 2 * fall * sine * sine, fall * std::sin(w.imag())};
 }
 
 // Parts' products and sums alone: that of the language asks whether some part is not a number.
 inline double times(double a, double b) { return a * b; }
-inline std::complex<double> times(std::complex<double> a, std::complex<double> b) {
+inline Complex times(Complex a, Complex b) {
     return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
 }
 
