@@ -5,7 +5,6 @@
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_gamma_kernel.hpp"
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
 

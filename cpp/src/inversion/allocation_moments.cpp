@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <utility>
 
 #include "hockeystick/parallel.hpp"
@@ -11,7 +10,6 @@
 #include "inversion/allocation_ray_rule.hpp"
 #include "inversion/allocation_step_series.hpp"
 #include "inversion/falling_sum.hpp"
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {

@@ -1,13 +1,8 @@
 #include "inversion/allocation_parts.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_ratio_tail.hpp"
 #include "inversion/saddle.hpp"
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
 

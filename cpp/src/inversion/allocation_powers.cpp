@@ -4,10 +4,7 @@
 #include <cmath>
 
 #include "hockeystick/parallel.hpp"
-#include "inversion/allocation_gamma_kernel.hpp"
-#include "inversion/falling_sum.hpp"
 #include "inversion/saddle.hpp"
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {

@@ -5,7 +5,6 @@
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/saddle.hpp"
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/gauss_legendre.hpp"
 #include "numerics/special.hpp"

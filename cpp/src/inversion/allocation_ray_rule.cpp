@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "inversion/allocation_gamma_kernel.hpp"
 #include "numerics/constants.hpp"

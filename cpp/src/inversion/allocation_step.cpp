@@ -1,13 +1,11 @@
 #include "inversion/allocation_step.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <span>
 #include <utility>
 
 #include "inversion/turning.hpp"
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/gauss_legendre.hpp"
 #include "numerics/special.hpp"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "inversion/allocation_gamma_kernel.hpp"
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {

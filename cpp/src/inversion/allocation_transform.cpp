@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "inversion/allocation_turned_ratios.hpp"
 #include "numerics/complex.hpp"

@@ -1,9 +1,5 @@
 #include "inversion/contour.hpp"
 
-#include <algorithm>
-#include <utility>
-
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
 

@@ -1,7 +1,5 @@
 #include "inversion/decay.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "numerics/constants.hpp"

@@ -8,7 +8,6 @@
 #include "inversion/loss_transform.hpp"
 #include "inversion/mgf.hpp"
 #include "inversion/transform.hpp"
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
 #include "pairs/mixture.hpp"

@@ -6,7 +6,6 @@
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/turning.hpp"
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/lane_sum.hpp"
 

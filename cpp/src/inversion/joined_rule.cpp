@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "hockeystick/parallel.hpp"
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/gauss_legendre.hpp"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {

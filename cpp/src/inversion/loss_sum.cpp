@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
-#include <vector>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_few_steps.hpp"
-#include "inversion/allocation_large_ratios.hpp"
 #include "inversion/allocation_parts.hpp"
 #include "inversion/direct_inversion.hpp"
 #include "numerics/complex.hpp"

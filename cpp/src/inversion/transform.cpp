@@ -6,7 +6,6 @@
 #include "inversion/allocation_transform.hpp"
 #include "inversion/loss_transform.hpp"
 #include "inversion/mgf.hpp"
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "hockeystick/parallel.hpp"
-#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/sums.hpp"
 

@@ -2,7 +2,6 @@
 #include "hockeystick/chacha.hpp"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "numerics/chacha_rounds.hpp"
 

@@ -1,7 +1,5 @@
 #include "numerics/special.hpp"
 
-#include <cmath>
-
 #include <array>
 #include <cstddef>
 

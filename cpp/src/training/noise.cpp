@@ -1,7 +1,6 @@
 // Correlated noise, row by row in blocks of coordinates (docs/matrix/noise.md, "How exact the rows are").
 #include "hockeystick/noise.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 

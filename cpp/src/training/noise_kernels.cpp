@@ -1,8 +1,6 @@
 // Compiled once per instruction set (cmake/Lanes.cmake), with HOCKEYSTICK_LANES as the name of the version.
 #include "training/noise_kernels.hpp"
 
-#include <cstdint>
-
 #include "numerics/chacha_rounds.hpp"
 #include "numerics/lanes.hpp"
 
