@@ -30,9 +30,15 @@ double stationary_availability(const BMinSep& scheme) noexcept {
 }
 
 std::size_t separation(const Scheme& scheme) noexcept {
-    if (const BMinSep* chain = chain_of(scheme)) return chain->separation;
-    const auto* multi = std::get_if<MultiAttribution>(&scheme);
-    return multi != nullptr ? multi->separation : std::get_if<BallsInBins>(&scheme)->bins;
+    const auto own = [](const auto& s) {
+        if constexpr (requires { s.base; })
+            return s.base.separation;
+        else if constexpr (requires { s.bins; })
+            return s.bins;
+        else
+            return s.separation;
+    };
+    return std::visit(own, scheme);
 }
 
 void check(const Scheme& scheme, std::size_t steps) {
