@@ -1,10 +1,15 @@
-"""Where a signal's handler may come: before any line of the package."""
+"""Where a signal's handler may come: before any line of the package; and when kill -9 may."""
 
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
+
+import numpy as np
 
 
 class Visit:
@@ -60,3 +65,19 @@ def interrupted_everywhere(
             return
         yield thing
         line += 1
+
+
+def killed_again_and_again(command: Sequence[str], kills: int, longest: float, shortest: float = 0.0) -> None:
+    """Run ``command`` to its end; it is killed so many times before, or until it ends, some seconds after it has printed a line."""
+    rng = np.random.default_rng(0)
+    for done in range(kills):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(shortest + longest * rng.random())
+        process.send_signal(signal.SIGKILL)
+        process.stdout.close()
+        if process.wait() == 0:
+            assert done
+            return
+    subprocess.run(command, check=True, timeout=120)

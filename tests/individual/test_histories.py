@@ -3,9 +3,7 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import hockeystick as hs
@@ -15,7 +13,7 @@ from hockeystick import _core
 from hockeystick._base import storage
 from hockeystick.individual import histories
 
-from tests.anywhere import interrupted_everywhere
+from tests.anywhere import interrupted_everywhere, killed_again_and_again
 
 SETTINGS = {"noise_multiplier": 1.0, "sampling_probability": 0.01, "clipping_norm": 2.0}
 
@@ -253,22 +251,7 @@ def test_killed_training_resumes(tmp_path: Path) -> None:
     whole = hs.IndividualAccountant(20_000, noise_multiplier=1.0, sampling_probability=0.01)
     for step in range(steps):
         whole.step(np.random.default_rng([step, 3]).random(20_000) * 1.2)
-    rng = np.random.default_rng(0)
-    kills = 0
-    for _ in range(60):
-        process = subprocess.Popen([*command, str(tmp_path), str(steps)], stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(0.01 + 0.1 * rng.random())
-        process.send_signal(signal.SIGKILL)
-        process.stdout.close()
-        if process.wait() == 0:
-            break
-        kills += 1
-        if kills == 6:
-            subprocess.run([*command, str(tmp_path), str(steps)], check=True, timeout=120)
-            break
-    assert kills >= 1
+    killed_again_and_again([*command, str(tmp_path), str(steps)], 6, 0.1, 0.01)
     resumed = hs.IndividualAccountant.open(tmp_path / "accountant")
     assert resumed.steps == steps
     everybody = slice(0, 20_000)

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import hockeystick as hs
@@ -14,6 +13,8 @@ import numpy as np
 import pytest
 from hockeystick._base import storage
 from hockeystick.individual import ledger
+
+from tests.anywhere import killed_again_and_again
 
 Filter = hs.IndividualGDPFilter | hs.individual.IndividualRDPFilter | hs.individual.IndividualGDPOdometer
 
@@ -248,22 +249,7 @@ def test_killed_training_resumes(tmp_path: Path) -> None:
     steps = 60
     command = [sys.executable, "-c", TRAINING]
     subprocess.run([*command, str(tmp_path / "a"), str(steps)], check=True, timeout=120)
-    rng = np.random.default_rng(0)
-    kills = 0
-    for _ in range(40):
-        process = subprocess.Popen([*command, str(tmp_path / "b"), str(steps)], stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(0.01 + 0.06 * rng.random())
-        process.send_signal(signal.SIGKILL)
-        process.stdout.close()
-        if process.wait() == 0:
-            break
-        kills += 1
-        if kills == 5:
-            subprocess.run([*command, str(tmp_path / "b"), str(steps)], check=True, timeout=120)
-            break
-    assert kills >= 1
+    killed_again_and_again([*command, str(tmp_path / "b"), str(steps)], 5, 0.06, 0.01)
     results = []
     for name in ("a", "b"):
         filt = hs.IndividualGDPFilter.open(tmp_path / name / "ledger")

@@ -24,6 +24,8 @@ from hockeystick.matrix.scheme import Scheme
 from hockeystick.training import run as training_run
 from scipy import stats
 
+from tests.anywhere import killed_again_and_again
+
 SIZE, DIMENSION = 120, 5
 DATA = np.random.default_rng(8).uniform(-0.4, 0.4, (SIZE, DIMENSION))  # rows of norm below 1
 SEED = 31_415_926_535
@@ -1008,21 +1010,7 @@ def test_killed_training_releases_nothing_twice(tmp_path):
         plan.save(tmp_path / name / "plan")
     command = [sys.executable, "-c", TRAINING]
     subprocess.run([*command, str(tmp_path / "a")], check=True, timeout=120)
-    rng, kills = np.random.default_rng(0), 0
-    for _ in range(40):
-        process = subprocess.Popen([*command, str(tmp_path / "b")], stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(0.03 * rng.random())
-        process.send_signal(signal.SIGKILL)
-        process.stdout.close()
-        if process.wait() == 0:
-            break
-        kills += 1
-        if kills == 4:
-            subprocess.run([*command, str(tmp_path / "b")], check=True, timeout=120)
-            break
-    assert kills >= 1
+    killed_again_and_again([*command, str(tmp_path / "b")], 4, 0.03)
     logs = [np.frombuffer((tmp_path / name / "releases").read_bytes()).reshape(-1, 6) for name in ("a", "b")]
     once = {int(row[0]): row.tobytes() for row in logs[0]}
     assert len(once) == len(logs[0]) == KILLED
