@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -157,15 +158,15 @@ def sampled_cases() -> list[tuple[hs.BandMF, float]]:
     return found
 
 
-def compare(mechanism: hs.BandMF, epsilon: float, plain: int, weighted: int, seed: int) -> float:
+def compare(
+    blocks: _core.LossSampler, core: _core.TiltedSampler, epsilon: float, plain: int, weighted: int, seed: int
+) -> float:
     """The difference of plain and tilted means of delta, in standard errors."""
-    blocks = mechanism._blocks("remove")
     count = -(-plain // blocks.block_size)
     sums, squares = blocks.delta_sums(seed, np.array([epsilon]), 0, count)
     n = count * blocks.block_size
     mean = sums.sum() / n
     variance = max(squares.sum() / n - mean**2, mean / n) / n
-    core = mechanism._tilted(MIXTURE)
     bound = core.log_bound(epsilon)
     values = core.values(10_000 + seed, np.array([epsilon]), bound, 0, -(-weighted // core.block_size))[0]
     assert values.min() >= 0.0
@@ -178,7 +179,10 @@ def compare(mechanism: hs.BandMF, epsilon: float, plain: int, weighted: int, see
 def test_agrees_with_plain_sampling() -> None:
     cases = sampled_cases()
     assert len(cases) >= 50
-    scores = [compare(*case, 60_000, 15_000, seed) for seed, case in enumerate(cases)]
+    scores = [
+        compare(mechanism._blocks("remove"), mechanism._tilted(MIXTURE), epsilon, 60_000, 15_000, seed)
+        for seed, (mechanism, epsilon) in enumerate(cases)
+    ]
     assert max(map(abs, scores)) < 4.0
     assert abs(sum(scores)) < 4.0 * math.sqrt(len(scores))
 
@@ -351,12 +355,8 @@ def test_bound_holds_with_any_proposal() -> None:
         assert 0.0 < upper <= 1.0
 
 
-def test_same_whatever_the_threads_and_after_an_interruption(tmp_path: Path) -> None:
-    mechanism = hs.BandMF(strategy(64, 4), hs.BMinSep(64, 4, 0.05), 0.8)
-
-    def go(**settings: object) -> hs.montecarlo.DeltaEstimate:
-        return estimate_delta(mechanism, 3.0, 30_000, 7, "tilted", adjacency="remove", **settings)  # type: ignore[arg-type]
-
+def answers_alike(go: Callable[..., hs.montecarlo.DeltaEstimate], path: Path) -> hs.montecarlo.DeltaEstimate:
+    """What ``go`` finds, on any number of threads and after an interruption."""
     whole = go()
     _core.set_threads(1)
     try:
@@ -372,9 +372,18 @@ def test_same_whatever_the_threads_and_after_an_interruption(tmp_path: Path) -> 
             raise Stop
 
     with pytest.raises(Stop):
-        go(checkpoint=tmp_path, progress=interrupt)
-    assert go(checkpoint=tmp_path) == whole
-    assert whole.directions[0].method == "tilted"
+        go(checkpoint=path, progress=interrupt)
+    assert go(checkpoint=path) == whole
+    return whole
+
+
+def test_same_whatever_the_threads_and_after_an_interruption(tmp_path: Path) -> None:
+    mechanism = hs.BandMF(strategy(64, 4), hs.BMinSep(64, 4, 0.05), 0.8)
+
+    def go(**settings: object) -> hs.montecarlo.DeltaEstimate:
+        return estimate_delta(mechanism, 3.0, 30_000, 7, "tilted", adjacency="remove", **settings)  # type: ignore[arg-type]
+
+    assert answers_alike(go, tmp_path).directions[0].method == "tilted"
 
 
 def test_auto_chooses() -> None:

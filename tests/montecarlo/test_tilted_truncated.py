@@ -19,7 +19,7 @@ from hockeystick.montecarlo.truncation import TwoMixtures, reduction
 from hockeystick.montecarlo.verify import TiltedPlan, is_hopeful
 
 from tests import enumeration
-from tests.montecarlo.test_tilted import log_sums, strategy
+from tests.montecarlo.test_tilted import compare, log_sums, strategy
 
 MIXTURE = ((0.4, 2, 1.0, 0.0), (0.25, 0, 3.0, 0.4), (0.25, 0, 1.0, 1.2), (0.1, 0, 1.0, 0.0))
 
@@ -222,26 +222,6 @@ def sampled_cases() -> list[tuple[hs.BandMF, float, str]]:
     return found
 
 
-def compare(
-    mechanism: hs.BandMF, epsilon: float, direction: str, plain: int, weighted: int, seed: int
-) -> float:
-    """The difference of plain and tilted means of delta, in standard errors."""
-    blocks = mechanism._blocks(direction)
-    count = -(-plain // blocks.block_size)
-    sums, squares = blocks.delta_sums(seed, np.array([epsilon]), 0, count)
-    n = count * blocks.block_size
-    mean = sums.sum() / n
-    variance = max(squares.sum() / n - mean**2, mean / n) / n
-    core = TwoMixtures(mechanism, direction)._tilted(MIXTURE)
-    bound = core.log_bound(epsilon)
-    values = core.values(10_000 + seed, np.array([epsilon]), bound, 0, -(-weighted // core.block_size))[0]
-    assert values.min() >= 0.0
-    assert values.max() <= 1.0
-    found = math.exp(bound) * values.mean()
-    other = math.exp(2.0 * bound) * values.var() / len(values)
-    return float((found - mean) / math.sqrt(variance + other))
-
-
 def test_agrees_with_plain_sampling() -> None:
     cases = sampled_cases()
     assert len(cases) >= 20
@@ -249,7 +229,17 @@ def test_agrees_with_plain_sampling() -> None:
         counts = mechanism._blocks("remove").draws(1, 0, 1)[2]
         assert counts is not None
         assert 0.1 < (counts >= mechanism.scheme.max_batch_size).mean() < 0.9  # type: ignore[union-attr]
-    scores = [compare(*case, 40_000, 15_000, seed) for seed, case in enumerate(cases)]
+    scores = [
+        compare(
+            mechanism._blocks(direction),
+            TwoMixtures(mechanism, direction)._tilted(MIXTURE),
+            epsilon,
+            40_000,
+            15_000,
+            seed,
+        )
+        for seed, (mechanism, epsilon, direction) in enumerate(cases)
+    ]
     assert max(map(abs, scores)) < 4.0
     assert abs(sum(scores)) < 4.0 * math.sqrt(len(scores))
 
