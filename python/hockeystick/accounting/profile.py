@@ -426,9 +426,10 @@ class PrivacyProfile(Shown):
         True
         """
         if tuning is not None:
-            return (
-                self._tuned(tuning).report(delta, epsilon, risks=risks).declare(tuning=tuning_words(tuning))
-            )
+            released = self
+            if isinstance(chosen := checked_tuning(tuning), Repetitions):
+                released = self._other(PrivateSelection(self._description, chosen))
+            return released.report(delta, epsilon, risks=risks).declare(tuning=tuning_words(tuning))
         risks = boolean("risks", risks)
         if delta is None and epsilon is None:
             raise ParameterTypeError("delta, epsilon: at least one of the two must be given")
@@ -464,11 +465,6 @@ class PrivacyProfile(Shown):
             deployment=declared(process, self.adjacency),
             source=self,
         )
-
-    def _tuned(self, tuning: Repetitions | str) -> PrivacyProfile:
-        if isinstance(chosen := checked_tuning(tuning), Repetitions):
-            return self._other(PrivateSelection(self._description, chosen))
-        return self
 
     def _epsilon(self, delta: float) -> Answer:
         return self._cached("epsilon", delta, self._compute_epsilon)
