@@ -63,7 +63,7 @@ class Pair:
     def batch(self, rate: Ball) -> Pair:
         """Advanced joint convexity, for a pair that is its own reverse: delta(ln(1 + rate (e^x - 1))) = rate delta_0(x), x >= 0."""
         above = self._above().sampled(rate)
-        both = Pair(above.chains, above.outcomes).joined(above.reversed())
+        both = above.joined(above.reversed())
         masses = [p for c in both.chains for p in c.p] + [p for p, _ in both.outcomes]
         silent = 1 - sum(masses, arb(0))
         return both.joined(Pair([], [(silent, silent)]))
