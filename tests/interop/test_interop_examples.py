@@ -1,28 +1,21 @@
 """examples/interop, as docs/interop/interop.md quotes them: with stand-ins, or with the libraries where installed."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.sampling.test_batches_loops import run
+
 ROOT = Path(__file__).parents[2]
-RUN = "import runpy, sys; sys.path.append(sys.argv[1]); runpy.run_path(sys.argv[2], run_name='__main__')"
 
 
 @pytest.mark.parametrize("name", ["opacus_loop", "flower_accountant", "jax_privacy_event"])
 def test_examples_do_what_the_documentation_shows(name: str) -> None:
     script = ROOT / "examples" / "interop" / f"{name}.py"
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, str(ROOT / "tests" / "stand_ins"), str(script)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    printed = run(str(script))
     document = (ROOT / "docs" / "interop" / "interop.md").read_text(encoding="utf-8")
     assert f"```python\n{script.read_text(encoding='utf-8')}```" in document
-    for line in done.stdout.splitlines():
+    for line in printed.splitlines():
         # A statement names the version that made it.
         assert line.split("Computed by")[0].strip() in document
 

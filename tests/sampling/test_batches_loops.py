@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(*command: str) -> str:
+    """What a script prints, with stand-ins for libraries that are not installed."""
     code = "import runpy, sys; sys.path.append(sys.argv[1]); sys.argv = sys.argv[2:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     done = subprocess.run(
         [sys.executable, "-c", code, str(ROOT / "tests" / "stand_ins"), *command],
