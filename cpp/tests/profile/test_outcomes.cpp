@@ -15,13 +15,28 @@ namespace {
 using Long = long double;
 
 struct Law {
-    std::vector<double> loss;
-    std::vector<Long> p;
+    std::vector<Long> loss, p;
     hs::PairPtr pair() const {
-        std::vector<double> masses(p.begin(), p.end()), others;
+        std::vector<double> others;
         for (std::size_t i = 0; i < p.size(); ++i)
-            others.push_back(static_cast<double>(p[i] * std::exp(-static_cast<Long>(loss[i]))));
-        return hs::discrete(loss, masses, others);
+            others.push_back(static_cast<double>(p[i] * std::exp(-loss[i])));
+        return hs::discrete({loss.begin(), loss.end()}, {p.begin(), p.end()}, others);
+    }
+    // Advanced joint convexity: the "remove" form above 0, the "add" form below, and what is left at 0.
+    Law joined(Long q) const {
+        Law out{{0}, {0}};
+        for (std::size_t i = 0; i < p.size(); ++i) {
+            if (loss[i] == 0) {
+                out.p[0] += p[i];
+                continue;
+            }
+            const Long size = std::abs(loss[i]), moved = std::log1p(q * std::expm1(size));
+            const Long kept = loss[i] > 0 ? q + (1 - q) * std::exp(-size) : 1;
+            out.loss.push_back(std::copysign(moved, loss[i]));
+            out.p.push_back(p[i] * kept);
+            out.p[0] += loss[i] > 0 ? p[i] * (1 - q) * -std::expm1(-size) : 0;
+        }
+        return out;
     }
 };
 
@@ -32,6 +47,7 @@ Law random_law(std::mt19937_64& random, double rarest) {
     const Long low = std::pow(Long(10), Long(rarest * uniform(random))) / 50;
     // p e^a + r e^-b = p + r
     const Long high = low * std::expm1(Long(a)) / -std::expm1(-Long(b));
+    if (!(low + high < 1)) return random_law(random, rarest);
     Law law{{-a, 0, b}, {low, 1 - low - high, high}};
     for (Long& mass : law.p) mass = static_cast<double>(mass);
     return law;
@@ -76,16 +92,32 @@ int several_kinds(std::mt19937_64& random, double rarest, bool by_inversion) {
     const auto outcomes = hs::Outcomes::of(composition, 1000);
     CHECK(outcomes != nullptr);
     const std::vector<Law> steps{a, a, a, b, b, b, b};
-    const double most = 3 * a.loss[2] + 4 * b.loss[2];
+    const double most = static_cast<double>(3 * a.loss[2] + 4 * b.loss[2]);
     for (const double share : {-0.3, 0.0, 0.01, 0.2, 0.5, 0.9, 1 - 1e-6})
         enclosed(*outcomes, share * most, truth(steps, share * most), share > 0.99 ? 1e-6 : 1e-11);
     // Beside a sum of losses.
-    const double sum = a.loss[2] + 2 * b.loss[2];
+    const double sum = static_cast<double>(a.loss[2] + 2 * b.loss[2]);
     for (const double off : {-1e-9, -1e-15, 0.0, 1e-15, 1e-9})
         enclosed(*outcomes, sum + off, truth(steps, sum + off), 1e-7);
     CHECK(outcomes->delta(1.001 * most, true) < 1e-300);
     if (!by_inversion) return 0;
     return inverted(composition, steps, {0.01 * most, 0.2 * most, 0.5 * most, sum, sum + 1e-5});
+}
+
+// Two pairs that meet at the loss 0, where what is left may be next to nothing.
+void joined(const Law& a, const Law& b, double q) {
+    const auto of = [&](const Law& law) { return hs::sampled(law.pair(), q, hs::Sampling::replace_one); };
+    const auto outcomes = hs::Outcomes::of({{of(a), 2}, {of(b), 2}}, 1000);
+    CHECK(outcomes != nullptr);
+    const std::vector<Law> steps{a.joined(q), a.joined(q), b.joined(q), b.joined(q)};
+    const double most = static_cast<double>(2 * steps[0].loss.back() + 2 * steps[2].loss.back());
+    for (const double share : {-0.3, 0.0, 0.01, 0.4, 0.9})
+        enclosed(*outcomes, share * most, truth(steps, share * most), 1e-10);
+}
+
+Law response(double a) {
+    const Long p = static_cast<double>(1 / (1 + std::exp(-Long(a))));
+    return {{-Long(a), Long(a)}, {1 - p, p}};
 }
 
 // Randomised response: binomial sums.
@@ -127,29 +159,38 @@ int main() {
     for (const double a : {0.01, 1.0, 8.0})
         for (const std::size_t steps : {2u, 30u, 1000u, 20000u}) many_steps(a, steps);
 
+    for (const double q : {1e-9, 0.3, 0.999}) {
+        for (const double rarest : {0.0, -3.0, -20.0})
+            joined(random_law(random, rarest), random_law(random, rarest), q);
+        for (const double a : {3.0, 1e-3, 1e-9}) joined(response(a), response(1.7 * a), q);
+    }
+
     // Once of many losses, beside others: neither deep nor slow.
-    std::vector<double> losses, masses, others;
+    std::vector<double> losses, masses;
     for (int i = 0; i < 40000; ++i) {
         losses.push_back(1e-4 * (i - 19999.5));
         masses.push_back(1 / (20000 * (1 + std::exp(-losses.back()))));
-        others.push_back(masses.back() * std::exp(-losses.back()));
     }
-    const Law flat{losses, {masses.begin(), masses.end()}}, twice = random_law(random, 0);
+    const Law flat{{losses.begin(), losses.end()}, {masses.begin(), masses.end()}},
+        twice = random_law(random, 0);
     const auto beside = hs::Outcomes::of({{flat.pair(), 1}, {twice.pair(), 1}}, 1 << 17);
     CHECK(beside != nullptr);
     for (const double epsilon : {0.0, 0.5, 3.0})
         enclosed(*beside, epsilon, truth({twice, flat}, epsilon), 1e-9);
 
     // Too many, not made of atoms alone, or perhaps an atom too few.
-    const auto response = hs::discrete({-1, 1}, {0.26894142136999512, 0.73105857863000488},
-                                       {0.73105857863000488, 0.26894142136999512});
-    CHECK(hs::Outcomes::of({{response, 99}}, 101) != nullptr);
-    CHECK(hs::Outcomes::of({{response, 100}}, 101) == nullptr);
-    CHECK(hs::Outcomes::of({{response, std::uint64_t{1} << 53}}, 1 << 17) == nullptr);
-    CHECK(hs::Outcomes::of({{response, 2}, {hs::laplace(1), 1}}, 1000) == nullptr);
-    CHECK(hs::Outcomes::of({{hs::sampled(response, 0.1, hs::Sampling::remove), 3}}, 1000) != nullptr);
-    CHECK(hs::Outcomes::of({{hs::sampled(response, 0.1, hs::Sampling::replace_one), 3}}, 1000) == nullptr);
+    const auto answer = hs::discrete({-1, 1}, {0.26894142136999512, 0.73105857863000488},
+                                     {0.73105857863000488, 0.26894142136999512});
+    CHECK(hs::Outcomes::of({{answer, 99}}, 101) != nullptr);
+    CHECK(hs::Outcomes::of({{answer, 100}}, 101) == nullptr);
+    CHECK(hs::Outcomes::of({{answer, std::uint64_t{1} << 53}}, 1 << 17) == nullptr);
+    CHECK(hs::Outcomes::of({{answer, 2}, {hs::laplace(1), 1}}, 1000) == nullptr);
+    CHECK(hs::Outcomes::of({{hs::sampled(answer, 0.1, hs::Sampling::remove), 3}}, 1000) != nullptr);
+    CHECK(hs::Outcomes::of({{hs::sampled(answer, 0.1, hs::Sampling::replace_one), 3}}, 1000) != nullptr);
+    const auto rounded = hs::discrete({0, 1}, {0.5, 0.5}, {0.5, 0.5 * std::exp(-1)});
+    CHECK(hs::Outcomes::of({{rounded, 3}}, 1000) == nullptr);
+    CHECK(hs::Outcomes::of({{hs::sampled(rounded, 0.1, hs::Sampling::replace_one), 3}}, 1000) == nullptr);
     const auto one = hs::discrete({0}, {1}, {1});
-    CHECK(hs::Outcomes::of({{one, std::uint64_t{1} << 53}, {response, 1}}, 1000) != nullptr);
+    CHECK(hs::Outcomes::of({{one, std::uint64_t{1} << 53}, {answer, 1}}, 1000) != nullptr);
     return check::summary();
 }
