@@ -66,9 +66,11 @@ def test_single_example_against_enumeration(steps, min_sep, bands, p, sigma):
 
 
 @pytest.mark.parametrize("sigma", [1.3, 0.08])
-@pytest.mark.parametrize(("steps", "period", "bands"), [(10, 4, 3), (7, 3, 3), (5, 8, 4), (9, 2, 4)])
+@pytest.mark.parametrize(
+    ("steps", "period", "bands"), [(10, 4, 3), (7, 3, 3), (5, 8, 4), (7, 8, 4), (9, 2, 4), (9, 2, 3)]
+)
 def test_balls_in_bins_against_enumeration(steps, period, bands, sigma):
-    # The last case has more bands than bins: one example's columns overlap.
+    # The last cases have more bands than bins: one example's columns overlap, in one row at the least.
     for strategy in (toeplitz(steps, bands), banded(steps, bands)):
         mechanism = hs.BandMF(strategy, hs.BallsInBins(steps, period), sigma)
         y, want = ratio_and_samples(mechanism, enumeration.balls_in_bins(steps, period))
@@ -174,6 +176,9 @@ SCHEMES = {
     "overlap": hs.matrix.RMinSep(40, 3, 0.05),
     "truncated": hs.matrix.TruncatedBMinSep(40, 6, 0.1, 300, 32),
     "far": hs.BMinSep(40, 9, 0.05),
+    # Fewer than one candidate in two samples; truncated only where all others are sampled.
+    "truncated, seldom": hs.matrix.TruncatedBMinSep(40, 4, 0.01, 300, 8),
+    "truncated, by all": hs.matrix.TruncatedBMinSep(40, 4, 0.2, 4, 3),
     "truncated, counts by table": hs.matrix.TruncatedBMinSep(40, 9, 0.01, 20_000, 184),
 }
 

@@ -32,7 +32,8 @@ void costs() {
     CHECK(cost(5, {5, 10}) == 0.25);
     CHECK(cost(infinity, {}) == infinity);
     CHECK(cost(infinity, {2}) == 4);
-    CHECK(cost(1e300, {}) == infinity);
+    CHECK(cost(1e300, {}) == infinity && cost(0x1.1p+460, {}) == infinity);
+    CHECK(cost(0x1p+460, {}) == 0x1p+920);
     CHECK(cost(5e-324, {}) > 0);
     CHECK(cost(7, {infinity, 1, 1, false}) == 7);
     CHECK(cost(2, {infinity, 1, 0.5, true}) == 2);

@@ -11,6 +11,7 @@
 #include "check.hpp"
 #include "hockeystick/parallel.hpp"
 #include "montecarlo/tilted.hpp"
+#include "montecarlo/weights.hpp"
 
 using namespace hockeystick;
 
@@ -215,6 +216,32 @@ void weights() {
     }
 }
 
+// Independent rounds, also behind one in which some copy is certain to take part: each has its own weights.
+void certain_rounds() {
+    const Strategy strategy(5, 1, {0.9, 12.0, 1.0, 12.0, 0.6});
+    const double p = 0.3;
+    const auto pair = moment_law({strategy, BMinSep{1, p, true}, 1}, 2);
+    constexpr std::size_t draws = 40000;
+    std::vector<double> counts(15, 0.0);
+    std::vector<Hit> hits;
+    for (std::size_t k = 0; k < draws; ++k) {
+        Stream stream({6, k}, 0, Purpose::proposal);
+        pair->draw(stream, hits);
+        for (const Hit& hit : hits)
+            counts[3 * hit.iteration + static_cast<std::size_t>(hit.multiplicity)] += 1;
+    }
+    const auto squares = strategy.squared_norms();
+    for (std::size_t i = 0; i < 5; ++i) {
+        const double one = 2 * p * (1 - p), two = p * p * std::exp(squares[i]),
+                     total = (1 - p) * (1 - p) + one + two;
+        for (const auto& [count, weight] :
+             {std::pair(counts[3 * i + 1], one), std::pair(counts[3 * i + 2], two)}) {
+            const double share = weight / total, n = static_cast<double>(draws);
+            CHECK(std::abs(count - n * share) <= 5 * std::sqrt(n * share * (1 - share)));
+        }
+    }
+}
+
 // Three copies: the coefficients of the means are drawn with the weights of triples of patterns.
 void triples() {
     const std::size_t steps = 5;
@@ -383,6 +410,10 @@ void failures() {
     CHECK_THROWS(std::invalid_argument, make(good, 1, {{1, 1, {}}}));
     CHECK_THROWS(std::invalid_argument, make(BMinSep{2, 0.1, true}, 1, mixture));
     CHECK_THROWS(std::invalid_argument, make(MultiAttribution{3, 0.1, 2, true}, 1, mixture));
+    // What rounding leaves falls on the last positive weight.
+    std::vector<Component> parts(10, {0.1, 2, {}});
+    parts.push_back({0, 0, {2, 0}});
+    CHECK(chosen(1, parts) == 9);
     CHECK(!has_moment_law({strategy, good, 1}, 1) && has_moment_law({strategy, good, 1}, 2));
     CHECK(!has_moment_law({strategy, good, 1}, 2, 10));
 }
@@ -393,6 +424,7 @@ int main() {
     normalisers();
     weights();
     triples();
+    certain_rounds();
     blocks();
     truncated();
     failures();

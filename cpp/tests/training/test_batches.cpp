@@ -195,6 +195,29 @@ void separation_and_size() {
     }
 }
 
+// One place an epoch for everyone: another one each time where they are redrawn, else the same.
+void places_are_redrawn() {
+    constexpr std::uint64_t bins = 5, population = 400;
+    for (const bool redrawn : {false, true}) {
+        hs::BatchSampler sampler(hs::BallsInBinsBatches{bins, redrawn}, population, 3 * bins, {}, key_of(8));
+        std::vector<std::uint64_t> before;
+        for (int epoch = 0; epoch < 3; ++epoch) {
+            std::vector<std::uint64_t> places(population, bins);
+            for (std::uint64_t place = 0; place < bins; ++place) {
+                for (const std::int64_t e : sampler.next()) {
+                    CHECK(places[static_cast<std::size_t>(e)] == bins);
+                    places[static_cast<std::size_t>(e)] = place;
+                }
+            }
+            CHECK(std::ranges::count(places, bins) == 0);
+            double moved = 0;
+            for (std::size_t e = 0; e < before.size(); ++e) moved += before[e] != places[e];
+            CHECK(redrawn && epoch > 0 ? std::abs(moved - 320) < 6 * 8 : moved == 0);
+            before = places;
+        }
+    }
+}
+
 // Wherever memory runs out, be it again while the steps before are made up for, the step can be repeated with
 // the batch it would have had, as can all after it.
 void out_of_memory() {
@@ -269,6 +292,7 @@ int main() {
     subsets();
     every_step_can_be_reached();
     separation_and_size();
+    places_are_redrawn();
     out_of_memory();
     refusals();
     return check::summary();

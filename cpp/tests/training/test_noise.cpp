@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "check.hpp"
@@ -218,6 +220,61 @@ void rows_solve_their_equations() {
     }
 }
 
+// What was prepared ahead is not used after a return to an earlier row.
+void restored_backwards() {
+    constexpr std::size_t steps = 25, bands = 12, width = 700;
+    const auto columns = varied(steps, bands);
+    hs::CorrelatedNoise noise({columns, bands, steps}, Form::solve, key, 0, width, false);
+    std::vector<double> rows(steps * width), row(width), saved;
+    for (std::size_t i = 0; i < steps; ++i) {
+        if (i == 6) {
+            saved.resize(noise.history_rows() * width);
+            noise.save(saved);
+        }
+        noise.next(1, 1.0, std::span(rows).subspan(i * width, width), false);
+        if (i == 10) break;
+    }
+    noise.restore(6, saved);
+    for (std::size_t i = 6; i <= 10; ++i) {
+        noise.next(1, 1.0, std::span(row), false);
+        CHECK(std::equal(row.begin(), row.end(), rows.begin() + static_cast<std::ptrdiff_t>(i * width)));
+    }
+}
+
+struct Enough {};
+int asked = 0;
+
+// Asked before each block, but not again at once: the first is made, and none of the others.
+void stop_at_second() {
+    if (++asked == 2) throw Enough{};
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+}
+
+// Blocks that an interrupted row has reached do not take part in it twice.
+void interrupted_between_blocks() {
+    constexpr std::size_t steps = 4, width = 2000;
+    const std::vector<double> coefficients{1.0, 0.5, 0.25};
+    const hs::BandedMatrix matrix{coefficients, 3, steps};
+    hs::CorrelatedNoise whole(matrix, Form::solve, key, 0, width, false),
+        noise(matrix, Form::solve, key, 0, width, false);
+    std::vector<double> rows(steps * width), rest(width);
+    whole.next(steps, 1.0, std::span(rows), false);
+    noise.next(2, 1.0, std::span<double>(), false);
+    hs::set_threads(1);
+    hs::set_interruption_hook(&stop_at_second);
+    bool ended = false;
+    try {
+        noise.next(1, 1.0, std::span<double>(), false);
+    } catch (const Enough&) {
+        ended = true;
+    }
+    hs::set_interruption_hook(nullptr);
+    hs::set_threads(0);
+    CHECK(ended && noise.step() == 3);
+    noise.next(1, 1.0, std::span(rest), false);
+    CHECK(std::equal(rest.begin(), rest.end(), rows.begin() + 3 * width));
+}
+
 void scaling_and_adding() {
     const std::vector<double> coefficients{1.0, 0.5};
     const hs::BandedMatrix matrix{coefficients, 2, 4};
@@ -305,6 +362,8 @@ int main() {
     normals_are_box_muller();
     every_instruction_set_gives_the_same_bits();
     rows_solve_their_equations();
+    restored_backwards();
+    interrupted_between_blocks();
     scaling_and_adding();
     buffers();
     bad_input();
