@@ -276,6 +276,27 @@ def test_unreachable(make: Callable[[float], Any], epsilon: float, delta: float,
     assert error.delta_bounds.upper <= hs.account(make(50.0)).delta(epsilon)
 
 
+@pytest.mark.parametrize("share", [0.999, 0.98])
+def test_a_plateau_just_above_the_target_hides_no_batch_size_that_fits(share: float) -> None:
+    """The search went on by steps of one, gave up after 60 of them, and said that nothing fits."""
+
+    def run(batch_size: int) -> hs.mechanisms.DPSGD:
+        return hs.dp_sgd(1.0, 10_000, batch_size, steps=1000, max_batch_size=64)
+
+    plateau = hs.account(run(256)).epsilon(1e-5)
+    found = hs.calibrate_batch_size(run, share * plateau, 1e-5)
+    assert found.certificate.tight
+    assert hs.account(run(found)).epsilon(1e-5) <= share * plateau
+    assert hs.account(run(found + 1)).epsilon_bounds(1e-5).lower > share * plateau
+
+
+def test_the_safest_batch_size_is_looked_at_before_giving_up() -> None:
+    def run(batch_size: int) -> hs.mechanisms.DPSGD:
+        return hs.dp_sgd(1.5, 101, batch_size, drop_last=True, max_batch_size=3, epochs=0.1)
+
+    assert hs.calibrate_batch_size(run, 1.5764927, 1e-5) == 4
+
+
 def test_the_wrong_direction_is_noticed() -> None:
     with pytest.raises(hs.ParameterError, match="increasing = True: must be False"):
         hs.calibrate(hs.Gaussian, 0.1, 1e-6, increasing=True, limits=(1e-2, 1e3))

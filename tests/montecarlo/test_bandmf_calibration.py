@@ -123,6 +123,24 @@ def test_fallback_is_released_if_nothing_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
+    ("steps", "scheme", "epsilon"),
+    [
+        (20, hs.BMinSep(20, 4, 0.05), 80.0),
+        (20, hs.BMinSep(20, 4, 1e-300), 2.0),
+        (64, hs.BMinSep(64, 1, 0.01), 50.0),
+    ],
+)
+def test_fallback_is_released_where_pilots_see_nothing(
+    steps: int, scheme: hs.BMinSep, epsilon: float
+) -> None:
+    """They went down to noise with which no losses can be drawn, and its refusal was raised."""
+    strategy = hs.BandedToeplitz.square_root(steps, scheme.min_sep)
+    found = calibrate_bandmf(strategy, scheme, epsilon, 1e-5, seed=1)
+    assert found.fell_back
+    assert hs.account(found.fallback.process).delta(epsilon) <= 1e-5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
     ("others", "threshold"), [(hs.ApproximateDP(0.0, 6e-4), None), (None, 0.0)], ids=["others", "threshold"]
 )
 def test_fallback_is_released_where_no_candidate_can_be_proposed(

@@ -67,6 +67,25 @@ def test_an_adjacency_is_that_of_one_call(other: Any, adjacency: str) -> None:
         assert found.estimate == one.estimate
 
 
+@pytest.mark.parametrize("q", [0.2, 1.0])
+def test_users_besides_who_are_zeroed_out_are_removed(q: float) -> None:
+    """Both examples are at one distance from none: the direction is the one of the rest, and so are bounds from below."""
+    grid = np.arange(-8.0, 10.0, 0.05)
+    none = scipy.stats.norm.pdf(grid)
+
+    def mixed(shares: Any) -> Any:
+        return sum(w * scipy.stats.norm.pdf(grid, s) for s, w in enumerate(shares))
+
+    with_user = np.outer(mixed((0.5, 0.5)), mixed(scipy.stats.binom.pmf(range(3), 2, q)))
+    without = np.outer(none, none)
+    users = hs.mechanisms.UserLevel(hs.PoissonSampled(hs.Gaussian(1.0), q), 2)
+    for direction, p, other in (("remove", with_user, without), ("add", without, with_user)):
+        truth = float(np.maximum(0.0, p - math.e * other).sum() * 0.05**2)
+        found = from_blocks(HALF, direction, 60, adjacency="zero_out", composed_with=users)
+        assert 0.0 < found.lower <= truth * (1.0 + 1e-2)
+        assert truth * (1.0 - 1e-2) <= found.upper < 2.5 * truth
+
+
 def test_every_worst_case_is_asked_for() -> None:
     mechanism = hs.BandMF(UNEVEN, hs.matrix.MultiAttributionBMinSep(2, 2, 0.9, 2, "exact"), 0.3)
     for call in (

@@ -278,7 +278,9 @@ class Search:
         """Where to look next: just on the safe side of ``root``, inside the bracket."""
         axis = self._axis
         aim = root if axis.integer else root - self._margin
-        if fit is None:
+        if fit is None and len(self._shifts) == _MAX_LOOKS:
+            value = axis.safest  # what is said to fit nowhere must not fit here
+        elif fit is None:
             known = narrowed(barrier, _Point)
             least = known.position - self._stride(known)
             value = axis.value(least if math.isnan(root) else min(aim, least))
@@ -302,7 +304,9 @@ class Search:
         futile = 0
         for before, after in pairwise(heights):
             futile = 0 if after <= 0.75 * before else futile + 1
-        near = heights[-1] <= 8.0 * self._unit(outermost.value)
+        # On a plateau, however near the target, small steps lead nowhere.
+        level = len(heights) > 3 and heights[-1] > 0.9 * heights[-4]
+        near = heights[-1] <= 8.0 * self._unit(outermost.value) and not level
         if near or (futile == 0 and not math.isnan(heights[-1])):
             return 0.5 * self._unit(outermost.value)
         return 0.5 * 2.0**futile

@@ -280,7 +280,7 @@ def _unreachable(budget: Budget, axis: Axis, start: float, parameter: str) -> Pa
     if epsilons[start].upper < epsilons[axis.safest].lower:
         return ParameterError(
             f"increasing = {axis.rising}: must be {not axis.rising}; epsilon at {parameter} = {start!r} "
-            f"is below that at {parameter} = {axis.safest!r}"
+            f"is below that at {parameter} = {axis.safest!r} (or limits must be some between which epsilon does not turn)"
         )
     epsilon = Bounds(epsilons[axis.safest].lower, min(bounds.upper for bounds in epsilons.values()))
     delta = Bounds(deltas[0].lower, min(bounds.upper for bounds in deltas))

@@ -77,6 +77,8 @@ def check_arrays(arrays: Any, sensitivity: float | None = None) -> None:
         if sensitivity is None:
             continue
         largest = np.max(np.abs(values), initial=0.0)
+        if not np.isfinite(largest):
+            raise ParameterError(f"arrays[{name!r}]: must be finite, and holds {largest}")
         steps = math.hypot(steps, math.sqrt(values.size) * float(np.spacing(largest)))
         if not steps * _MOST_ROUNDED <= sensitivity:
             raise ParameterError(

@@ -23,6 +23,7 @@ from ..mechanisms.descriptions import (
     PureDP,
     Skellam,
     Step,
+    UserLevel,
 )
 
 _ACCURACY, _ERROR, _END, _MOST_NODES = 1e-4, 3e-3, 1e-13, 1000
@@ -51,8 +52,11 @@ class Curve(Envelope):
 
 
 def _same_under_zero_out(step: Step) -> bool:
-    alone = step.innermost if isinstance(step, PoissonSampled) else step
-    return isinstance(alone, _SAME_UNDER_ZERO_OUT)
+    # Of users that is proven for Gaussian noise (docs/mechanisms/users.md, section 1).
+    users = isinstance(step, UserLevel)
+    alone = step.mechanism if isinstance(step, UserLevel) else step
+    alone = alone.innermost if isinstance(alone, PoissonSampled) else alone
+    return isinstance(alone, Gaussian if users else _SAME_UNDER_ZERO_OUT)
 
 
 @functools.lru_cache(maxsize=16)

@@ -388,7 +388,11 @@ def _with_tilted_pilots(
         places.append(place)
         return worst - math.log(plan.tested_delta)
 
-    place = _near_root(height, math.log(noisy) - 0.1)
+    try:
+        place = _near_root(height, math.log(noisy) - 0.1)
+    except ParameterError:
+        # Pilots see nothing of delta, down to noise with which no losses can be drawn.
+        return ()
     if place < math.log(noisy) - 14.0:
         # Hardly any noise is enough: the example hardly ever takes part.
         return (math.exp(place),)
