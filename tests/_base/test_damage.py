@@ -207,16 +207,23 @@ def files(path: Path) -> dict[str, bytes]:
     return {entry.name: entry.read_bytes() for entry in path.iterdir()}
 
 
+def write(path: Path, content: bytes) -> None:
+    """In place: some file systems wait for the disk where a file is emptied first."""
+    with path.open("r+b" if path.exists() else "wb") as file:
+        file.write(content)
+        file.truncate()
+
+
 def restore(path: Path, contents: dict[str, bytes]) -> None:
     if "" in contents:
-        path.write_bytes(contents[""])
+        write(path, contents[""])
         return
     now = files(path)
     for name in now.keys() - contents.keys():
         (path / name).unlink()
     for name, content in contents.items():
         if now.get(name) != content:
-            (path / name).write_bytes(content)
+            write(path / name, content)
 
 
 def attempt(store: Store, path: Path, contents: dict[str, bytes], truth: Any, what: str) -> bool:
