@@ -81,6 +81,19 @@ def test_under_zero_out_against_a_lattice(
     assert 0.0 < lower <= upper <= lower * (1 + 1e-8)
 
 
+@pytest.mark.parametrize(("sigma", "p"), [(41.73647598058734, 0.046875), (50.78569148447369, 0.05734375)])
+def test_where_the_curve_is_flat_epsilon_is_as_near_as_delta(sigma: float, p: float) -> None:
+    """About delta(0) all epsilons are next to nothing: lattices were searched for up to 20 s for digits of 1e-8."""
+    profile = hs.account(hs.TruncatedPoissonSampled(sigma, 100, p, 10) * 5, "zero_out")
+    delta = profile.delta_bounds(0.0).lower * (1.0 - 6e-6)
+    lower, upper = profile.epsilon_bounds(delta)
+    assert profile.delta_bounds(lower).upper >= delta >= profile.delta_bounds(upper).lower
+    assert 0.0 < lower < upper < lower + 4e-6 * delta
+    answer = profile.report(delta=delta, risks=False).epsilon
+    assert answer is not None
+    assert answer.engine == "inversion"
+
+
 @pytest.mark.parametrize("adjacency", ["remove", "add", "zero_out", "replace_one"])
 @pytest.mark.parametrize(
     ("sigma", "n", "p", "most", "steps"),

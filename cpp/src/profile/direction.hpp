@@ -155,16 +155,16 @@ private:
     // speed: so many outcomes are added up where the inversion is quick, and where it takes longer.
     static constexpr std::size_t outcomes_beside_inversion = 256, most_outcomes = 1 << 17;
     static constexpr std::size_t bytes_per_outcome = 128;
-    // speed: no smaller delta is worth an engine, where it is bounded already.
-    static constexpr double no_delta = 1e-100;
-    // speed: no less than a normal double is either, as every engine loses its digits.
-    static constexpr double least_normal = std::numeric_limits<double>::min();
+    // speed: no smaller delta is worth an engine, where it is bounded already, or as it has few digits.
+    static constexpr double no_delta = 1e-100, least_normal = std::numeric_limits<double>::min();
     // speed: a lower bound from pairs below those that stand in (`less_`) is no nearer than this.
     static constexpr double rough_gap = 1e-3;
     // speed: the memory that lattices of `less_` may take, each point of which is dear.
     static constexpr std::size_t memory_of_less = std::size_t{1} << 23;
     // speed: where bounds are as near as this, `less_` is not asked, and nothing beside a sum over outcomes.
     static constexpr double near_enough = 1e-2;
+    // speed: how near the inversion knows a delta of whose epsilon no lattice would say more.
+    static constexpr double well_known = 1e-6;
     // speed: what the rounding of losses leaves open next to one of them.
     static constexpr double rounding_of_loss = 1e-12;
     // speed: how near to the sum of the largest losses, relatively, engines look in vain for more than these
@@ -255,13 +255,12 @@ private:
             inverted_epsilon_ = {delta, inversion_->epsilon_bounds(delta)};
         return inverted_epsilon_.answer;
     }
-
     const std::optional<Answer>& inverted_delta(double epsilon) const {
         if (inversion_ && inverted_delta_.question != epsilon)
-            inverted_delta_ = {epsilon, inversion_->delta_bounds(epsilon)};
+            inverted_delta_ = {epsilon,
+                               epsilon < infinity ? inversion_->delta_bounds(epsilon) : std::nullopt};
         return inverted_delta_.answer;
     }
-
     // Which may be nothing where every engine is lost among the rounding of the steps.
     double most_apart() const { return steps_apart(on_lattices(composition_)); }
 
@@ -362,7 +361,7 @@ private:
             best = both(best, *ending);
             if (close(best, accuracy_)) return best;
         }
-        if (!apart_first && most_apart() <= delta) return exact(0);
+        if (most_apart() <= delta) return exact(0);
         if (inversion_) {
             best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
             if (!stands_in_ && std::isfinite(best.upper) && !close(best, near_enough)) {
@@ -370,6 +369,9 @@ private:
                 if (close(best, accuracy_)) return best;
             }
         }
+        // The curve may be so flat there that bounds of epsilon are wide, though those of delta are not.
+        const double well_below = delta - well_known * (delta - end_.infinity_mass().upper);
+        if (inverted_delta(best.upper).value_or(exact(0)).lower >= well_below) return best;
         return with_lattice(
             best, [&] { return lattices().epsilon(delta, accuracy_, most_epsilon()); },
             [&](const Direction& less) { return less.epsilon_bounds(delta); });
