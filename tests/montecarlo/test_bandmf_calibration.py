@@ -123,21 +123,22 @@ def test_fallback_is_released_if_nothing_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "scheme", "epsilon"),
+    ("steps", "scheme", "epsilon", "adjacency"),
     [
-        (20, hs.BMinSep(20, 4, 0.05), 80.0),
-        (20, hs.BMinSep(20, 4, 1e-300), 2.0),
-        (64, hs.BMinSep(64, 1, 0.01), 50.0),
+        (20, hs.BMinSep(20, 4, 0.05), 80.0, "add_or_remove"),
+        (20, hs.BMinSep(20, 4, 1e-300), 2.0, "add_or_remove"),
+        (20, hs.BMinSep(20, 4, 1e-300), 2.0, "replace_one"),
+        (64, hs.BMinSep(64, 1, 0.01), 50.0, "add_or_remove"),
     ],
 )
 def test_fallback_is_released_where_pilots_see_nothing(
-    steps: int, scheme: hs.BMinSep, epsilon: float
+    steps: int, scheme: hs.BMinSep, epsilon: float, adjacency: str
 ) -> None:
     """They went down to noise with which no losses can be drawn, and its refusal was raised."""
     strategy = hs.BandedToeplitz.square_root(steps, scheme.min_sep)
-    found = calibrate_bandmf(strategy, scheme, epsilon, 1e-5, seed=1)
+    found = calibrate_bandmf(strategy, scheme, epsilon, 1e-5, seed=1, adjacency=adjacency)
     assert found.fell_back
-    assert hs.account(found.fallback.process).delta(epsilon) <= 1e-5  # type: ignore[union-attr]
+    assert hs.account(found.fallback.process, adjacency).delta(epsilon) <= 1e-5  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -243,10 +243,8 @@ def calibrate_bandmf(
             isinstance(plan, TiltedPlan)
             and method == "auto"
             and (adjacency == "replace_one" or not is_rare(any_noise, delta))
-            and not (
-                candidates
-                and is_hopeful(make(max(candidates)), epsilon, plan, derived(seed, "hope"), options)
-            )
+            and candidates
+            and not is_hopeful(make(max(candidates)), epsilon, plan, derived(seed, "hope"), options)
         ):
             plan = plan_verification(delta)
             safe = _budgeted(any_noise, fallback, epsilon, plan.tested_delta, options)
