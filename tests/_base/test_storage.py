@@ -446,3 +446,15 @@ def test_names_may_be_as_long_as_the_file_system_allows(letter: str, length: int
     hs.IndividualGDPFilter(2, epsilon=1.0, delta=1e-5, path=path).close()
     assert os.listdir(tmp_path) == [name]
     hs.IndividualGDPFilter.open(path).close()
+
+
+def test_what_somebody_else_saved_is_noticed_at_the_end_of_a_long_header(tmp_path: Path) -> None:
+    path, seen = tmp_path / "file", storage.Seen()
+    content = {"long": "x" * 5000, "last": 1}
+    storage.write(path, "kind", content, {})
+    storage.read(path, "kind", seen=seen)
+    storage.write(path, "kind", content, {}, seen=seen)
+    storage.read(path, "kind", seen=seen)
+    storage.write(path, "kind", {**content, "last": 2}, {})
+    with pytest.raises(hs.StorageError, match="not the one that was loaded or saved last"):
+        storage.write(path, "kind", content, {}, seen=seen)

@@ -15,6 +15,7 @@ import mpmath
 import numpy as np
 import pytest
 from hockeystick import _core
+from hockeystick.individual import adaptive
 from hockeystick.individual.adaptive import Moments, gaussian_moments, gaussian_spent, spent_epsilons
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -267,3 +268,13 @@ def test_old_names_say_what_they_are(name: str) -> None:
         found = getattr(accountant, name)(*arguments)
     assert caught[0].filename == __file__
     assert np.array_equal(found, getattr(accountant, f"nonadaptive_{name}")(*arguments))
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2, 4])
+def test_epsilon_is_an_upper_bound_after_any_number_of_rounds(
+    rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent = np.geomspace(1e-6, 30.0, 40)
+    found = gaussian_spent(spent, 1.0, 1e-5, growing=True)
+    monkeypatch.setattr(adaptive, "_ROUNDS", rounds)
+    assert (gaussian_spent(spent, 1.0, 1e-5, growing=True) >= found * (1.0 - 1e-9)).all()

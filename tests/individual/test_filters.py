@@ -426,6 +426,36 @@ def test_scales_of_what_cannot_be_charged_are_none(budget: float) -> None:
     assert (total > 0) == (budget > 2.0**-400)
 
 
+def test_last_scales_are_those_of_the_examples_asked_about() -> None:
+    filt = hs.IndividualGDPFilter(4, mu=1.0)
+    filt.step([0.0, 0.6, 0.0, 0.8])
+    scales = filt.last_scales([1.0, 1.0], noise_multiplier=1.0, clipping_norm=1.0, indices=[3, 1])
+    assert scales == pytest.approx([0.6, 0.8], rel=1e-12)
+    assert filt.spent == pytest.approx([0.0, 1.0, 0.0, 1.0], rel=1e-12)
+
+
+def test_scales_are_rounded_to_less_than_what_is_charged() -> None:
+    rng = np.random.default_rng(6)
+    norms = rng.uniform(0.5, 2.0, 3000)
+    filt = hs.IndividualGDPFilter(3000, mu=1.0)
+    filt.step(rng.uniform(0.0, 0.9, 3000))
+    before = filt.spent.copy()
+    scales = filt.last_scales(norms, noise_multiplier=1.0, clipping_norm=1.0)
+    charged = [
+        Fraction(after) - Fraction(was)
+        for after, was in zip(filt.spent.tolist(), before.tolist(), strict=True)
+    ]
+    for scale, norm, cost in zip(scales.tolist(), norms.tolist(), charged, strict=True):
+        assert 0 < (Fraction(scale) * Fraction(norm)) ** 2 <= cost
+
+
+def test_what_is_spent_has_no_larger_root_than_is_said() -> None:
+    filt = hs.IndividualGDPFilter(1000, mu=10.0)
+    filt.step(np.random.default_rng(2).uniform(0.0, 3.0, 1000))
+    for mu, spent in zip(filt.spent_mu().tolist(), filt.spent.tolist(), strict=True):
+        assert Fraction(mu) ** 2 >= Fraction(spent)
+
+
 # ---- odometers ----------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import hockeystick as hs
 import numpy as np
@@ -312,3 +313,51 @@ def test_a_step_of_other_histories_is_refused(tmp_path: Path) -> None:
     shutil.copy(file, tmp_path / "mine" / file.name)
     with pytest.raises(hs.StorageError, match="other histories"):
         hs.IndividualAccountant.open(tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    ("gone", "message"), [(0, "it follows 1 steps"), (1, "it follows 2"), (2, "there were 3, and 2 are left")]
+)
+def test_a_step_that_is_gone_is_missed(gone: int, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "accountant"
+    kept = hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=0.1, path=path)
+    for _ in range(3):
+        kept.step([1.0] * 3)
+    kept.close()
+    files = sorted(path.glob("step-*"))
+    files[gone].unlink()
+    with pytest.raises(hs.StorageError, match=message):
+        hs.IndividualAccountant.open(path)
+
+
+def test_a_step_counts_once_whatever_its_file_is_called(tmp_path: Path) -> None:
+    path = tmp_path / "accountant"
+    kept = hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=0.1, path=path)
+    kept.step([1.0] * 3)
+    kept.close()
+    (file,) = path.glob("step-*")
+    shutil.copy(file, path / "step-000000000002")
+    with pytest.raises(hs.StorageError, match="it follows 0 steps"):
+        hs.IndividualAccountant.open(path)
+
+
+def test_an_exception_right_after_a_step_has_its_name_asks_to_open_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "accountant", storage.write
+    kept = hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=0.1, path=path)
+
+    def interrupted(*given: Any, **options: Any) -> None:
+        write(*given, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kept.step([1.0] * 3)
+    with pytest.raises(hs.StorageError, match="open it again"):
+        kept.step([1.0] * 3)
+    kept.close()
+    kept = hs.IndividualAccountant.open(path)
+    assert kept.steps == 1
+    kept.close()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import hockeystick as hs
 import numpy as np
@@ -109,6 +110,8 @@ def test_shards_must_fit() -> None:
     other.step([0.1, 0.1])
     with pytest.raises(hs.ParameterError, match="0 and 1 steps"):
         hs.IndividualGDPFilter.merge([one, other])
+    with pytest.raises(hs.ParameterError, match="1 and 0 steps"):
+        hs.IndividualGDPFilter.merge([other, one])
     with pytest.raises(hs.ParameterTypeError, match="parts"):
         hs.IndividualGDPFilter.merge([])
 
@@ -202,6 +205,30 @@ def test_an_exception_within_a_step_asks_to_open_again(
     disk = hs.IndividualGDPFilter.open(path)
     assert disk.steps == 2
     assert (disk.spent >= 0.05).all()
+    disk.close()
+
+
+def test_an_exception_right_after_the_journal_has_its_name_asks_to_open_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step has happened then: the next one would be charged in its place."""
+    disk = hs.IndividualGDPFilter(4, mu=1.0, path=tmp_path / "ledger")
+    disk.step(np.full(4, 0.1))
+    write = ledger.storage.write
+
+    def interrupted(*given: Any, **options: Any) -> None:
+        write(*given, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger.storage, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            disk.step(np.full(4, 0.2))
+    with pytest.raises(hs.StorageError, match="open it again"):
+        disk.step(np.full(4, 0.3))
+    disk.close()
+    disk = hs.IndividualGDPFilter.open(tmp_path / "ledger")
+    assert disk.steps == 2
     disk.close()
 
 
@@ -323,6 +350,22 @@ def test_a_journal_of_another_ledger_is_refused(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "other" / "journal", tmp_path / "mine" / "journal")
     with pytest.raises(hs.StorageError, match="another ledger"):
         hs.IndividualGDPFilter.open(tmp_path / "mine")
+
+
+def test_a_ledger_that_was_put_back_is_refused(tmp_path: Path) -> None:
+    """All of its files but the lock are those of a step before: each fits the others."""
+    path, names = tmp_path / "ledger", ("state", "journal", "active")
+    filt = hs.IndividualGDPFilter(3, mu=1.0, path=path)
+    filt.step([0.5, 0.5, 0.5])
+    filt.close()
+    earlier = {name: (path / name).read_bytes() for name in names}
+    filt = hs.IndividualGDPFilter.open(path)
+    filt.step([0.5, 0.5, 0.5])
+    filt.close()
+    for name, data in earlier.items():
+        (path / name).write_bytes(data)
+    with pytest.raises(hs.StorageError, match="there were 2, and 1 are left"):
+        hs.IndividualGDPFilter.open(path)
 
 
 def test_a_store_stays_where_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

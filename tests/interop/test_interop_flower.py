@@ -55,6 +55,16 @@ def test_sampling_method_decides_what_an_event_means(model: str, step: Any, adja
     assert f'"{adjacency}"' in accountant.report().statement()
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_what_would_be_exceeded_is_what_is_spent_then(model: str) -> None:
+    accountant, after = HockeystickAccountant(config(model)), HockeystickAccountant(config(model))
+    accountant.compose(event(), 7)
+    after.compose(event(), 9)
+    spent = after.get_epsilon(1e-5)
+    assert not accountant.would_exceed(event(), max_epsilon=spent, count=2)
+    assert accountant.would_exceed(event(), max_epsilon=float(np.nextafter(spent, 0.0)), count=2)
+
+
 def test_fixed_samples_move_the_sum_by_two_clipping_norms() -> None:
     # All clients in every round: replacing one is a shift of 2 / 5.
     accountant = HockeystickAccountant(config("fixed"))
@@ -119,6 +129,17 @@ def test_other_states_are_refused_and_change_nothing() -> None:
         assert accountant.state_dict() == state
     with pytest.raises(hs.ParameterTypeError, match="state"):
         accountant.load_state_dict("state")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "other", [(1e-6, 1000, 3.0), (1e-5, 2000, 3.0), (1e-5, 1000, 4.0)], ids=["delta", "population", "epsilon"]
+)
+def test_states_of_a_configuration_that_differs_in_one_number_are_refused(other: Any) -> None:
+    delta, population, epsilon = other
+    method, relation = MODELS["poisson"]
+    accountant = HockeystickAccountant(PrivacyConfig(delta, population, relation, method, epsilon))
+    with pytest.raises(hs.ParameterError, match=r"state\['config'\]"):
+        accountant.load_state_dict(HockeystickAccountant(config("poisson")).state_dict())
 
 
 def test_going_back_is_warned_of() -> None:

@@ -1,5 +1,8 @@
 """The NumPy baseline against the sum over all participation patterns."""
 
+import itertools
+from fractions import Fraction
+
 import hockeystick as hs
 import numpy as np
 import pytest
@@ -73,3 +76,29 @@ def test_baseline_and_core_agree(scheme: Scheme, law: baseline.Law) -> None:
     outputs = ours.outputs(np.random.default_rng(1), 50, "remove")
     found = hs.BandMF(strategy, scheme, 0.5).privacy_loss(outputs)
     assert ours.privacy_loss(outputs) == pytest.approx(found, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "scheme", [hs.Poisson(40, 0.1), hs.CyclicPoisson(40, 3, 0.1), hs.CyclicPoisson(40, 3, 0.1, 1)]
+)
+def test_no_step_of_a_composition_has_more_noise_than_its_columns_leave(scheme: hs.matrix.Scheme) -> None:
+    """In exact arithmetic: norms are rounded upwards, whatever their last place is."""
+    bands, steps = scheme.largest_bands(), scheme.steps
+    columns = np.random.default_rng(3).uniform(0.1, 3.0, (steps, bands))
+    for offset in range(1, bands):
+        columns[steps - offset :, offset] = 0.0
+    sigma = 0.7
+    least = [
+        Fraction(step.mechanism.noise_multiplier)
+        for step, count in hs.BandMF(hs.matrix.Banded(columns), scheme, sigma).as_process()
+        for _ in range(count)
+    ]
+    squares = [sum(Fraction(entry) ** 2 for entry in column) for column in columns.tolist()]
+    chosen = getattr(scheme, "group", None)
+    groups = range(bands) if chosen is None else [chosen]
+    ranked = [sorted(squares[group::bands], reverse=True) for group in groups]
+    # The largest of each rank, whoever has it.
+    shown = [max(rank) for rank in itertools.zip_longest(*ranked, fillvalue=Fraction(0))]
+    assert len(least) == len(shown)
+    for noise, square in zip(sorted(least), shown, strict=True):
+        assert noise**2 * square <= Fraction(sigma) ** 2 <= noise**2 * square * Fraction(1 + 1e-10)

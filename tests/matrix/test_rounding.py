@@ -228,6 +228,13 @@ def test_norms_of_rows_are_bounded(entry):
         assert np.abs(noise.rows(60)).max() <= noise._largest
 
 
+def test_probes_leave_room_for_their_luck_and_for_rows_of_equal_entries():
+    """Row i of the inverse has i + 1 entries of 1 and -1."""
+    sizes = rounding._sizes(hs.matrix.Banded(growing_columns(400, 2, 1.0)), np.dtype(np.float64))
+    assert 4.0 * 20.0 <= sizes.norm <= 16.0 * 20.0
+    assert sizes.row >= 400.0
+
+
 # --- Overflow ------------------------------------------------------------------------------------------
 
 

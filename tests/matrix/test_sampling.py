@@ -223,3 +223,20 @@ def test_worst_cases():
     assert hs.BMinSep(10, 2, 0.5, examples_per_user=3).worst_cases() == (
         hs.BMinSep(10, 2, 0.5, examples_per_user=3),
     )
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        hs.Poisson(8, 0.1),
+        hs.CyclicPoisson(8, 3, 0.1),
+        hs.BMinSep(8, 3, 0.1),
+        sampling.MultiAttributionBMinSep(8, 3, 0.1, 2),
+        sampling.TruncatedBMinSep(8, 3, 0.1, 20, 5),
+    ],
+)
+def test_no_strategy_has_one_band_more_than_participations_are_apart(scheme):
+    most = 1 if isinstance(scheme, hs.Poisson) else 3
+    assert mechanism(scheme, most).strategy.bands == most
+    with pytest.raises(hs.ParameterError, match="participations would overlap"):
+        hs.BandMF(hs.BandedToeplitz.square_root(8, most + 1), scheme, 1.0)

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from hockeystick import _core
 from hockeystick.matrix.schemes import RMinSep, TruncatedBMinSep
+from hockeystick.montecarlo.tilted import orders
 from hockeystick.montecarlo.truncation import TwoMixtures, tilting
+from scipy import special, stats
 
 from tests import batch_laws, enumeration
 
@@ -347,6 +349,33 @@ def test_what_rare_truncation_adds() -> None:
     often = TruncatedBMinSep(32, 4, 0.01, 2000, 19)
     found = tilting(hs.BandMF(hs.BandedToeplitz.square_root(32, 4), often, 1.5), 3.0, "replace_one")
     assert found.mechanism.mechanism.scheme == often
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 3.0])
+def test_what_rare_truncation_adds_is_that_of_corollary_5(epsilon: float) -> None:
+    """Rounds with coins of their own: every number of the corollary is a closed form."""
+    steps, p, size, most, sigma = 3, 0.3, 40, 31, 1.5
+    mechanism = hs.BandMF(hs.Identity(steps), TruncatedBMinSep(steps, 1, p, size, most), sigma)
+    cut = float(stats.binom.sf(most - 1, size - 1, p))
+    met, none = steps * p * cut, (1.0 - p) ** steps
+    logs = [-math.log(none)]
+    for a in orders(hs.BandMF(hs.Identity(steps), hs.BMinSep(steps, 1, p), sigma)):
+        j = np.arange(a + 1)
+        moment = steps * special.logsumexp(stats.binom.logpmf(j, a, p) + j * (j - 1) / (2.0 * sigma**2))
+        logs.append(float(moment) - (a - 1) * epsilon - a * math.log(none))
+    g = math.exp(min(logs))
+    shown = 0.0
+    for k in range(1, steps + 1):
+        mu = 2.0 * math.sqrt(k) / sigma
+        delta = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(
+            -mu / 2 - epsilon / mu
+        )
+        shown += k * stats.binom.pmf(k, steps, p) * cut * delta
+    found = tilting(mechanism, epsilon, "replace_one")
+    assert found.extra == pytest.approx(met * (1.0 + g), rel=1e-6)
+    assert 1.0 - found.share == pytest.approx(steps * cut, rel=1e-6)
+    above = tilting(mechanism, epsilon, "replace_one", only_above=True)
+    assert above.extra == pytest.approx(min(met, shown) + met * g, rel=1e-6)
 
 
 def test_plain_and_tilted_agree_whatever_the_threads(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from hockeystick.montecarlo.public_counts import (
     participation_counts,
     participation_probabilities,
 )
+from hockeystick.montecarlo.tilted import orders
 from hockeystick.montecarlo.truncation import reduction, tilting
+from scipy import special, stats
 
 from tests import enumeration
 
@@ -280,3 +282,49 @@ def test_without_cuts_is_less_than_always() -> None:
     mechanism = hs.BandMF(hs.BandedToeplitz.square_root(8, 2), TruncatedBMinSep(8, 2, 0.05, 41, 8), 1.0)
     found = reduction(mechanism, 1.0)
     assert 0.9 < found.share < 1.0 - 1e-4  # truncation once in fifty runs
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    below, above = stats.norm.cdf(-mu / 2 - epsilon / mu), stats.norm.cdf(mu / 2 - epsilon / mu)
+    return float(above - math.exp(epsilon) * below)
+
+
+@pytest.mark.parametrize("most", [13, 31])
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 3.0, 5.0])
+def test_the_theorems_of_rounds_with_coins_of_their_own_are_closed_forms(epsilon: float, most: int) -> None:
+    """Theorems 7 and 9, where the table of Theorem 8 would not help: its moments are too large."""
+    steps, p, size, sigma = 3, 0.3, 40, 0.7
+    mechanism = hs.BandMF(hs.Identity(steps), TruncatedBMinSep(steps, 1, p, size, most), sigma)
+    cut = float(stats.binom.sf(most - 1, size - 1, p))
+    met, none = steps * p * cut, (1.0 - p) ** steps
+    moments = {}
+    for a in orders(hs.BandMF(hs.Identity(steps), hs.BMinSep(steps, 1, p), sigma)):
+        j = np.arange(a + 1)
+        found = special.logsumexp(stats.binom.logpmf(j, a, p) + j * (j - 1) / (2.0 * sigma**2))
+        moments[a] = steps * float(found)
+
+    def beyond(share: float) -> float:
+        if share >= 1.0:
+            return math.inf
+        rest = math.log1p(-share)
+        return math.exp(min([-rest, *(m - (a - 1) * epsilon - a * rest for a, m in moments.items())]))
+
+    def cuts(k: int) -> float:
+        return min(1.0, steps * cut) * float(stats.binom.sf(k - 2, steps, cut))
+
+    reduced = reduction(mechanism, epsilon)
+    rest = min([beyond(1.0 - none) * met, *(beyond(m * p) * met + cuts(m + 1) for m in (2, 4, 8))])
+    assert reduced.remove == pytest.approx(min(1.0, met + rest), rel=1e-6)
+    assert reduced.share == pytest.approx(max(0.0, 1.0 - steps * cut), rel=1e-6)
+    level = math.log(none) + epsilon + math.log(-math.expm1(-epsilon)) - math.log(1.0 - none)
+    known = 1.0 - none
+    if level > 0.0:
+        chances = ((k, float(stats.binom.pmf(k, steps, p))) for k in range(1, steps + 1))
+        known = sum(chance * gaussian_delta(math.sqrt(k) / sigma, level) for k, chance in chances)
+    never = epsilon >= -math.log(none)
+    add = met if never else met * (1.0 + math.exp(epsilon))
+    assert reduced.known_add == pytest.approx(min(known, add) if never else known, rel=1e-6)
+    assert reduced.add == pytest.approx(min(known, add), rel=1e-6)
+    # Less is said of the mechanism itself only where the example may be missing for all that is known.
+    assert reduced.add_above <= reduced.known_add
+    assert never or reduced.add_above == reduced.known_add

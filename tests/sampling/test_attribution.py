@@ -367,6 +367,31 @@ def test_too_much_work_is_refused_and_a_limit_helps():
     assert graph.bound(2**31 - 1).size_bound() == 300_000
 
 
+def test_limits_of_sizes_do_not_stick():
+    graph = AttributionGraph.from_lists([[0], [0], [0, 1]])
+    assert graph.neighbourhood_sizes(limit=1).tolist() == [2, 2, 2]
+    assert graph.neighbourhood_sizes().tolist() == [3, 3, 3]
+    assert graph.neighbourhood_sizes(limit=1).tolist() == [2, 2, 2]
+
+
+def test_entries_of_a_sparse_matrix_count_unless_they_are_zero():
+    values, rows, columns = [-1, 0, 2, 1], [0, 0, 1, 1], [0, 1, 1, 2]
+    graph = AttributionGraph.from_csr(sparse.csr_array((values, (rows, columns)), shape=(3, 3)))
+    assert users_of(graph) == [{0}, {1, 2}, set()]
+
+
+def test_negative_names_are_those_of_other_users():
+    graph = AttributionGraph.from_edges([0, 1, 2], [-1, 5, -2])
+    assert (graph.num_users, graph.user_labels.tolist()) == (3, [-2, -1, 5])
+
+
+def test_copies_that_share_their_users_reach_the_size_bound():
+    graph = AttributionGraph.from_lists([[0, 1], [1, 2], [0, 2]])
+    assert graph.bound(2, duplicates=True).size_bound() == 3
+    # Nobody can give more than there is of them.
+    assert AttributionGraph.from_lists([[0], [0], [1]]).bound(1).size_bound() == 2
+
+
 def test_empty():
     graph = AttributionGraph.from_lists([])
     bounded = graph.bound(2)

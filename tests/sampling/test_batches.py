@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import stat
@@ -13,6 +14,7 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick.sampling.batches import CONJECTURE
+from hockeystick.sampling.laws import Law
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -245,10 +247,45 @@ def test_files(tmp_path: Path) -> None:
     assert hs.sampling.BatchSampler.load(path, MULTI, graph=GRAPH).step == 0
 
 
+@pytest.mark.parametrize("difference", ["steps", "dataset_size", "max_batch_size"])
+def test_files_of_a_law_that_differs_in_one_number(difference: str, tmp_path: Path) -> None:
+    scheme = hs.matrix.TruncatedBMinSep(STEPS, 4, 0.2, N, 5)
+    scheme.batches(seed=7).save(tmp_path / "batches")
+    assert hs.sampling.BatchSampler.load(tmp_path / "batches", scheme).step == 0
+    other = dataclasses.replace(scheme, **{difference: getattr(scheme, difference) + 1})
+    with pytest.raises(hs.ParameterError, match="another one"):
+        hs.sampling.BatchSampler.load(tmp_path / "batches", other)
+
+
+def test_files_remember_whose_part_they_are(tmp_path: Path) -> None:
+    """Two workers with the whole batch would count every example twice."""
+    made = sampler("poisson", shard=(1, 2))
+    made.save(tmp_path / "batches")
+    loaded = hs.sampling.BatchSampler.load(tmp_path / "batches")
+    assert loaded.shard == (1, 2)
+    assert equal(loaded, made)
+
+
+def test_files_with_a_parameter_too_many() -> None:
+    law = sampler("warm").to_dict()["law"]
+    law["parameters"]["batch_size"] = 3
+    with pytest.raises(hs.ParameterError, match="not those of b_min_sep"):
+        Law.from_dict(law)
+
+
+def test_graphs_with_the_same_users_in_other_places_are_others() -> None:
+    one, other = (hs.AttributionGraph.from_lists(lists) for lists in ([[0], [1, 2]], [[0, 1], [2]]))
+    assert np.array_equal(one.users, other.users)
+    scheme = hs.matrix.MultiAttributionBMinSep(STEPS, 4, 0.05, 1)
+    with pytest.raises(hs.ParameterError, match="another seed"):
+        scheme.batches(seed=7, graph=other).load_state_dict(scheme.batches(seed=7, graph=one).state_dict())
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: hs.Poisson(3, 0.1).batches(), "dataset_size"),
+        (lambda: hs.Poisson(3, 0.1).batches(N, graph=GRAPH), "graph: must not be given"),
         (lambda: hs.Poisson(3, 0.1).batches(0), "dataset_size"),
         (lambda: hs.Poisson(3, 0.1).batches(10.0), "dataset_size"),
         (lambda: hs.Poisson(3, 0.1).batches(10, "secret"), "seed"),

@@ -8,10 +8,12 @@ import pickle
 import re
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -391,6 +393,13 @@ def test_other_plans_have_other_fingerprints():
     ]
     assert cyclic_plan() == PLAN
     assert len({PLAN.fingerprint, *(plan.fingerprint for plan in others)}) == 6
+    # Whom it promises what, and whose the examples are.
+    assert replace(PLAN, guarantee=replace(PLAN.guarantee, adjacency="replace_one")) != PLAN
+    users = hs.matrix.MultiAttributionBMinSep(12, 4, 0.3, 2)
+    mechanism = hs.BandMF(hs.BandedToeplitz.square_root(12, 4), users, 1.0)
+    pairs = hs.AttributionGraph.from_lists([[i // 2] for i in range(SIZE)])
+    one, other = (replace(PLAN, mechanism=mechanism, graph=graph) for graph in (graph_of(SIZE, 2), pairs))
+    assert one != other
 
 
 def test_loading_refuses_damage_and_other_graphs(kinds, tmp_path):
@@ -938,6 +947,57 @@ def test_a_damaged_ledger_is_refused(tmp_path):
         PLAN.resume(path)
     (path / "ledger").write_bytes(whole)
     PLAN.resume(path).close()
+
+
+def test_a_ledger_of_more_steps_than_planned_is_refused(tmp_path):
+    with PLAN.start(DIMENSION, seed=SEED, path=tmp_path / "run") as run:
+        train(run, np.zeros(DIMENSION))
+    ledger = tmp_path / "run" / "ledger"
+    written = ledger.read_bytes()
+    head = struct.pack("<Q16s", PLAN.steps, written[-24:-8])
+    ledger.write_bytes(written + head + struct.pack("<I", zlib.crc32(head)) + written[-4:])
+    with pytest.raises(hs.StorageError, match="more steps than the plan has"):
+        PLAN.resume(tmp_path / "run")
+
+
+def test_a_ledger_without_its_last_record_is_refused(tmp_path):
+    with PLAN.start(DIMENSION, seed=SEED, path=tmp_path / "run") as run:
+        train(run, np.zeros(DIMENSION), until=3)
+    ledger = tmp_path / "run" / "ledger"
+    ledger.write_bytes(ledger.read_bytes()[:-32])
+    with pytest.raises(hs.StorageError, match="there were 3, and 2 are left"):
+        PLAN.resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_durable_runs_wait_for_the_disk_at_each_step(tmp_path, durable, monkeypatch):
+    waited = []
+    with PLAN.start(DIMENSION, seed=SEED, path=tmp_path / "run", durable=durable) as run:
+        monkeypatch.setattr(os, "fsync", waited.append)
+        train(run, np.zeros(DIMENSION), until=2)
+        assert len(waited) == (2 if durable else 0)
+    with PLAN.resume(tmp_path / "run") as run:
+        waited.clear()
+        train(run, np.zeros(DIMENSION), until=4)
+        assert len(waited) == (2 if durable else 0)
+
+
+def test_truncated_cyclic_batches_are_of_the_data_set_that_was_described():
+    scheme = hs.CyclicPoisson(12, 4, 0.3, dataset_size=SIZE, max_batch_size=SIZE // 4)
+    budget = {"delta": 1e-4, "noise_multiplier": 2.0}
+    assert hs.plan_training(scheme, SIZE, **budget).dataset_size == SIZE
+    with pytest.raises(hs.ParameterError, match=f"must be {SIZE}"):
+        hs.plan_training(scheme, SIZE + 1, **budget)
+    with pytest.raises(hs.ParameterError, match="protect users"):
+        hs.plan_training(hs.CyclicPoisson(12, 4, 0.3), SIZE, graph=graph_of(SIZE, 1), **budget)
+
+
+def test_batches_and_noise_that_went_on_together_are_noticed():
+    run = PLAN.start(DIMENSION, seed=SEED)
+    run._batches.next()
+    run._noise.next()
+    with pytest.raises(hs.training.DeviationError, match="the batches are at 1, the noise at 1"):
+        run.next()
 
 
 def test_files_of_two_runs_are_told_apart(tmp_path):

@@ -62,7 +62,8 @@ def check_config(config: Any) -> None:
     ...
     hockeystick._base.validation.ParameterError: strategy: has norm 0.1, must have at least 1 with column_normalize=True; the noise is multiplied by it, while columns are made to have norm 1: multiply the strategy by a constant
     """
-    norm = float(np.linalg.norm(np.asarray(config.strategy, dtype=np.float64)))
+    with np.errstate(over="ignore"):  # an infinite one is refused below
+        norm = float(np.linalg.norm(np.asarray(config.strategy, dtype=np.float64)))
     if config.column_normalize and not norm >= 1.0:
         raise ParameterError(
             f"strategy: has norm {norm:.6g}, must have at least 1 with column_normalize=True; the noise is multiplied by it, while columns are "
