@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from typing import Any
 
 import hockeystick as hs
@@ -186,6 +187,9 @@ def test_arrays_that_are_rounded_by_as_much_as_a_client_moves_them_are_refused()
     check_arrays(statistics, sensitivity=2.1)
     check_arrays({"running_var": statistics["running_var"].astype(np.float64)}, sensitivity=5e-4)
     check_arrays([np.zeros((0, 3), np.float32)], sensitivity=1e-30)
+    for number in (math.nan, math.inf, -math.inf):
+        with pytest.raises(hs.ParameterError, match=r"arrays\['w'\]: must be finite"):
+            check_arrays({"w": np.array([0.0, number])}, sensitivity=1.0)
     for sensitivity in (5e-4, 0.2, 1.0):
         with pytest.raises(
             hs.ParameterError, match=r"sensitivity = .*at least 2, 64 times.*float32.*'running_var'.*40000\.3"
