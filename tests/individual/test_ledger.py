@@ -184,19 +184,25 @@ def test_an_interrupted_step_is_made_or_not(tmp_path: Path, monkeypatch: pytest.
         disk.close()
 
 
+@pytest.mark.parametrize("journal_first", [False, True])
 def test_an_exception_within_a_step_asks_to_open_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    journal_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Going on as if nothing had happened could lose a charge."""
-    path = tmp_path / "ledger"
+    """Going on as if nothing had happened could lose a charge, also right after the journal has its name: the step has happened then."""
+    path, write = tmp_path / "ledger", ledger.storage.write
     disk = hs.IndividualGDPFilter(4, mu=1.0, path=path)
     disk.step(np.full(4, 0.1))
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*given: Any, **options: Any) -> None:
+        if journal_first:
+            write(*given, **options)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger.LiveLedger, "_apply", interrupt)
+        if journal_first:
+            patch.setattr(ledger.storage, "write", interrupt)
+        else:
+            patch.setattr(ledger.LiveLedger, "_apply", interrupt)
         with pytest.raises(KeyboardInterrupt):
             disk.step(np.full(4, 0.2))
     with pytest.raises(hs.StorageError, match="open it again"):
@@ -205,30 +211,6 @@ def test_an_exception_within_a_step_asks_to_open_again(
     disk = hs.IndividualGDPFilter.open(path)
     assert disk.steps == 2
     assert (disk.spent >= 0.05).all()
-    disk.close()
-
-
-def test_an_exception_right_after_the_journal_has_its_name_asks_to_open_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The step has happened then: the next one would be charged in its place."""
-    disk = hs.IndividualGDPFilter(4, mu=1.0, path=tmp_path / "ledger")
-    disk.step(np.full(4, 0.1))
-    write = ledger.storage.write
-
-    def interrupted(*given: Any, **options: Any) -> None:
-        write(*given, **options)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ledger.storage, "write", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            disk.step(np.full(4, 0.2))
-    with pytest.raises(hs.StorageError, match="open it again"):
-        disk.step(np.full(4, 0.3))
-    disk.close()
-    disk = hs.IndividualGDPFilter.open(tmp_path / "ledger")
-    assert disk.steps == 2
     disk.close()
 
 

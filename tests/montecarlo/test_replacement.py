@@ -17,6 +17,7 @@ from hockeystick.montecarlo.tilted import orders
 from hockeystick.montecarlo.truncation import TwoMixtures, tilting
 from scipy import special, stats
 
+from bench.baselines.exact import gaussian_delta
 from tests import batch_laws, enumeration
 
 Array = np.ndarray
@@ -367,10 +368,7 @@ def test_what_rare_truncation_adds_is_that_of_corollary_5(epsilon: float) -> Non
     shown = 0.0
     for k in range(1, steps + 1):
         mu = 2.0 * math.sqrt(k) / sigma
-        delta = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(
-            -mu / 2 - epsilon / mu
-        )
-        shown += k * stats.binom.pmf(k, steps, p) * cut * delta
+        shown += k * stats.binom.pmf(k, steps, p) * cut * float(gaussian_delta(mu, epsilon))
     found = tilting(mechanism, epsilon, "replace_one")
     assert found.extra == pytest.approx(met * (1.0 + g), rel=1e-6)
     assert 1.0 - found.share == pytest.approx(steps * cut, rel=1e-6)

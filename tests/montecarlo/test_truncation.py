@@ -19,6 +19,7 @@ from hockeystick.montecarlo.tilted import orders
 from hockeystick.montecarlo.truncation import reduction, tilting
 from scipy import special, stats
 
+from bench.baselines.exact import gaussian_delta
 from tests import enumeration
 
 
@@ -284,11 +285,6 @@ def test_without_cuts_is_less_than_always() -> None:
     assert 0.9 < found.share < 1.0 - 1e-4  # truncation once in fifty runs
 
 
-def gaussian_delta(mu: float, epsilon: float) -> float:
-    below, above = stats.norm.cdf(-mu / 2 - epsilon / mu), stats.norm.cdf(mu / 2 - epsilon / mu)
-    return float(above - math.exp(epsilon) * below)
-
-
 @pytest.mark.parametrize("most", [13, 31])
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 3.0, 5.0])
 def test_the_theorems_of_rounds_with_coins_of_their_own_are_closed_forms(epsilon: float, most: int) -> None:
@@ -320,7 +316,7 @@ def test_the_theorems_of_rounds_with_coins_of_their_own_are_closed_forms(epsilon
     known = 1.0 - none
     if level > 0.0:
         chances = ((k, float(stats.binom.pmf(k, steps, p))) for k in range(1, steps + 1))
-        known = sum(chance * gaussian_delta(math.sqrt(k) / sigma, level) for k, chance in chances)
+        known = sum(chance * float(gaussian_delta(math.sqrt(k) / sigma, level)) for k, chance in chances)
     never = epsilon >= -math.log(none)
     add = met if never else met * (1.0 + math.exp(epsilon))
     assert reduced.known_add == pytest.approx(min(known, add) if never else known, rel=1e-6)

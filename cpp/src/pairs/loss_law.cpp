@@ -142,8 +142,9 @@ LossLaw LossLaw::joined(double q, double total_variation, double error) const {
         if (atom.loss_slack > 0) {
             out.atoms.push_back(atom);
         } else {
-            at_zero += std::exp(atom.log_p);
-            units += std::exp(atom.log_p) * atom.log_p_slack;
+            const double mass = std::exp(atom.log_p);
+            at_zero += mass;
+            units += mass * atom.log_p_slack;
         }
     }
     if (at_zero > 0)

@@ -28,7 +28,7 @@ from ..mechanisms.descriptions import (
 
 _ACCURACY, _ERROR, _END, _MOST_NODES = 1e-4, 3e-3, 1e-13, 1000
 """How near to the curve its bounds are to come, and where it is left (*speed*)."""
-_SAME_UNDER_ZERO_OUT = (
+_SAME_UNDER_ZERO_OUT: tuple[type[Step], ...] = (
     Gaussian,
     Laplace,
     DiscreteLaplace,
@@ -52,11 +52,11 @@ class Curve(Envelope):
 
 
 def _same_under_zero_out(step: Step) -> bool:
-    # Of users that is proven for Gaussian noise (docs/mechanisms/users.md, section 1).
-    users = isinstance(step, UserLevel)
-    alone = step.mechanism if isinstance(step, UserLevel) else step
-    alone = alone.innermost if isinstance(alone, PoissonSampled) else alone
-    return isinstance(alone, Gaussian if users else _SAME_UNDER_ZERO_OUT)
+    proven = _SAME_UNDER_ZERO_OUT
+    if isinstance(step, UserLevel):  # docs/mechanisms/users.md, section 1
+        step, proven = step.mechanism, (Gaussian,)
+    alone = step.innermost if isinstance(step, PoissonSampled) else step
+    return isinstance(alone, proven)
 
 
 @functools.lru_cache(maxsize=16)
