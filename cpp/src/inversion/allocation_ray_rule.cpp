@@ -5,6 +5,7 @@
 
 #include "inversion/allocation_gamma_kernel.hpp"
 #include "numerics/constants.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -20,7 +21,7 @@ std::vector<double> log_moments(const Allocation& law, int k) {
     std::vector<double> log_coefficient, log_moment;
     for (int j = 0; j <= k; ++j)
         log_coefficient.push_back(0.5 * j * (j - 1) * law.mu * law.mu - j * std::log(law.steps) -
-                                  std::lgamma(j + 1.0));
+                                  log_factorial(j));
     // The power series' T-th power; its terms may be negative for T < k, where W itself is the bound.
     std::vector<double> power = {0.0};
     log_moment.push_back(0.0);
@@ -37,8 +38,7 @@ std::vector<double> log_moments(const Allocation& law, int k) {
                     sum += factor * std::exp(term - largest);
             }
         power.push_back(largest + std::log(sum));
-        const double of_one = 0.5 * n * (n - 1) * law.mu * law.mu,
-                     whole = power.back() + std::lgamma(n + 1.0);
+        const double of_one = 0.5 * n * (n - 1) * law.mu * law.mu, whole = power.back() + log_factorial(n);
         log_moment.push_back(law.steps > k ? std::min(of_one, whole + 1e-9 * (1 + std::abs(whole))) : of_one);
     }
     return log_moment;

@@ -6,6 +6,7 @@
 
 #include "inversion/allocation_gamma_kernel.hpp"
 #include "numerics/constants.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -155,7 +156,7 @@ const SmallTerms* StepSeries::small_for(double modulus) const {
 // known to 2 u ln W, and W no better.
 void StepSeries::add_powers(double ratio, double log_ratio) {
     const double most = k_, largest = std::clamp(std::floor(ratio), 0.0, most),
-                 log_factorial = std::lgamma(largest + 1), log_power = largest * log_ratio;
+                 log_of_largest = log_factorial(largest), log_power = largest * log_ratio;
     const std::size_t first = power_.size(), peak = first + static_cast<std::size_t>(largest);
     power_.resize(first + static_cast<std::size_t>(k_) + 1);
     power_[peak] = 1;
@@ -167,9 +168,9 @@ void StepSeries::add_powers(double ratio, double log_ratio) {
         const std::size_t i = first + static_cast<std::size_t>(j);
         power_[i - 1] = power_[i] * (j / ratio);
     }
-    log_power_.push_back(log_power - log_factorial);
+    log_power_.push_back(log_power - log_of_largest);
     slack_of_powers_.push_back(8 + most * (2 * std::abs(log_ratio) + 3) + 2 * std::abs(log_power) +
-                               4 * log_factorial);
+                               4 * log_of_largest);
 }
 
 // What all nodes share at one s.
@@ -394,7 +395,7 @@ SeriesValue StepSeries::power(const Sums& c, double scale) const {
                                                 : power_by_recurrence(series, law_.steps);
     SeriesValue out;
     out.bare = c.bare;
-    out.log = law_.steps * c.log_front + std::lgamma(k_ + 1.0) - k_ * std::log(scale);
+    out.log = law_.steps * c.log_front + log_factorial(k_) - k_ * std::log(scale);
     out.coefficient = {b.real[k], b.imaginary[k]};
     const double front = std::expm1(law_.steps * std::log1p(c.relative) * (1 + 8 * u)) +
                          u * (8 * std::abs(law_.steps * c.log_front) + 16 +

@@ -145,7 +145,7 @@ double log_bound_by(const Allocation& law, const Turn& turn, double power) {
     for (const Cell& cell : turn.cells) less_one += cell.mass * std::expm1(cell.grown);
     for (std::size_t j = 1; j <= most; ++j)
         log_h.push_back(log_far(law, turn, static_cast<double>(j), -infinity) -
-                        std::lgamma(static_cast<double>(j) + 1));
+                        log_factorial(static_cast<double>(j)));
     const double log_last = log_mean_moments(law.steps, less_one * (1 + rounding), log_h).back() +
                             (power - static_cast<double>(most)) * log_end(most_cells - 1);
     return log_add(sum, log_last) + 1e-9;

@@ -36,6 +36,16 @@ double gaussian_tail(double z) noexcept {
     return z >= 0 ? tail : 1 - tail;
 }
 
+// std::lgamma writes the sign that it finds to a variable of the process, where threads race.
+double log_factorial(double n) noexcept {
+#ifdef __linux__
+    int sign;
+    return ::lgamma_r(n + 1, &sign);
+#else
+    return std::lgamma(n + 1);
+#endif
+}
+
 double log_expm1(double x) noexcept {
     return x > 1 ? x + std::log1p(-std::exp(-x)) : std::log(std::expm1(x));
 }

@@ -23,6 +23,9 @@ double gaussian_tail(double z) noexcept;
 // e^x, where that may be less than any double: the library takes long to find out.
 inline double exp_or_0(double x) { return x < -746 ? 0 : std::exp(x); }
 
+// ln n!
+double log_factorial(double n) noexcept;
+
 // ln(e^x - 1), x > 0
 double log_expm1(double x) noexcept;
 

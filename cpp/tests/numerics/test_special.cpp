@@ -50,6 +50,12 @@ void logarithms() {
         const double exact = static_cast<double>(std::log(std::expm1(static_cast<long double>(x))));
         CHECK(std::abs(hs::log_expm1(x) - exact) <= 4 * (1 + std::abs(exact)) * hs::unit_roundoff);
     }
+    long double factorial = 0;  // its logarithm
+    for (int n = 1; n < 1000; ++n) {
+        factorial += std::log(static_cast<long double>(n));
+        const double exact = static_cast<double>(factorial);
+        CHECK(std::abs(hs::log_factorial(n) - exact) <= 4 * (1 + exact) * hs::unit_roundoff);
+    }
     for (const double x : {1.0, 1e-300, 0x1p-1022, 0x1p-1030, 0x1.8p-1073, 0x1p-1074}) {
         CHECK(hs::Extended(x).value() == x);
         CHECK(std::abs(hs::Extended(x).log() - std::log(x)) <= 4 * std::abs(std::log(x)) * hs::unit_roundoff);
