@@ -110,6 +110,19 @@ def check_plan(
         ([1.0, -1.2], {"iterations": 50}, "rounding to float32 changes Z by up to 0.0018"),
         ([1.0, -1e100], {}, "rounding to float32 changes Z by up to inf"),
         ([1.0, -1e200], {}, "rounding to float32 changes Z by up to inf"),
+        ([0.0, 1.0], {}, "rounding to float32 changes Z by up to inf"),
+        ([1.0, 0.5], {"l2_clip_norm": 0.0}, "l2_clip_norm = 0.0: must be at least 1.2e-10"),
+        (
+            [1.0, 0.5],
+            {"l2_clip_norm": 1e-10, "dtype": "float64", "wide": False},
+            "l2_clip_norm = 1e-10: must be at least 1.2e-10",
+        ),
+        (
+            [1.0, 0.5],
+            {"l2_clip_norm": 1e-146, "dtype": "float64"},
+            "l2_clip_norm = 1e-146: must be at least 1.6e-145",
+        ),
+        ([1.0, 0.5], {"l2_clip_norm": math.nan}, "l2_clip_norm = nan"),
     ],
 )
 def test_plans_of_jax_that_add_less_noise_are_refused(
@@ -124,6 +137,8 @@ def test_plans_of_jax_that_add_the_noise_pass(monkeypatch: pytest.MonkeyPatch) -
     check_plan(monkeypatch, [0.7, 0.6])
     check_plan(monkeypatch, [1.0, -1.2], dtype="float64")
     check_plan(monkeypatch, [1.0, -1.2], iterations=30)
+    check_plan(monkeypatch, [1.0], l2_clip_norm=1.2e-10)
+    check_plan(monkeypatch, [1.0], l2_clip_norm=1e-10, dtype="float64")
 
 
 def test_rounding_of_a_geometric_inverse_has_a_closed_form() -> None:

@@ -131,6 +131,28 @@ def test_noise_is_of_a_real_type_that_is_known() -> None:
             check_config(dataclasses.replace(planned([1.0]), dtype=kind))
 
 
+@pytest.mark.parametrize(("clipping_norm", "moved"), [(0.0, 512.0), (1e-19, 512.0), (2e-10, 1.0)])
+def test_a_clipping_norm_whose_squares_underflow_is_refused(clipping_norm: float, moved: float) -> None:
+    """A gradient of 2^20 numbers whose squares are 0 in 32 bits, but for one: divided by its norm it has norm 512, not 1."""
+    config = dataclasses.replace(planned([1.0]), l2_clip_norm=clipping_norm)
+    record = np.full((1, 2**20), 1e-19, np.float32)
+    record[0, 0] = 2e-19
+    clipped = config.plan.clipped_grad(lambda weights, x: jnp.sum(weights * x))
+    total = np.asarray(clipped(jnp.zeros(2**20), jnp.asarray(record)), np.float64)
+    assert np.linalg.norm(total) <= 1.001 * moved
+    if moved == 1.0:
+        check_config(config)
+        return
+    assert np.linalg.norm(total) >= 0.999 * moved
+    with pytest.raises(hs.ParameterError, match=r"l2_clip_norm = .*: must be at least 1\.2e-10 with float32"):
+        check_config(config)
+
+
+def test_a_strategy_without_an_inverse_is_refused() -> None:
+    with pytest.raises(hs.ParameterError, match="strategy: rows of its inverse"):
+        check_config(planned([0.0, 1.0]))
+
+
 def test_64_bits_are_32_where_jax_has_no_others() -> None:
     config = dataclasses.replace(planned([1.0, 1.2]), iterations=110, dtype=np.float64)
     with pytest.raises(hs.ParameterError, match="rounding to float32 changes Z"):

@@ -328,3 +328,54 @@ def test_noise_that_anybody_can_draw_again_is_refused() -> None:
     seeded = torch.Generator()
     seeded.seed()
     private(nn.Linear(4, 2), "hooks", noise_generator=seeded)
+
+
+def clipped_sum(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The sum over the records of the gradients of their losses, each clipped to 1: computed one by one, by autograd alone."""
+    weights, criterion = list(model.parameters()), Squares()
+    total = torch.zeros(sum(weight.numel() for weight in weights))
+    for one, wanted in zip(x, y, strict=True):
+        output = torch.func.functional_call(model, dict(model.named_parameters()), one[None])
+        gradients = torch.autograd.grad(criterion(output, wanted[None]), weights)
+        row = torch.cat([each.flatten() for each in gradients])
+        total += row / max(1.0, float(row.norm()))
+    return total
+
+
+def test_ghost_clipping_adds_nothing_to_an_optimizer_that_keeps_its_gradients() -> None:
+    """As Accelerate's does while it accumulates: between norms and sum, its zero_grad would leave the gradients that are not clipped."""
+    model, optimizer, criterion, loader = private(nn.Linear(4, 2), "ghost")
+    optimizer.original_optimizer.zero_grad = lambda set_to_none=True: None
+    plain = nn.Linear(4, 2)
+    for _ in range(3):
+        plain.load_state_dict(model._module.state_dict())
+        x, y = next(iter(loader))
+        optimizer.zero_grad()
+        criterion(model(x), y).backward()
+        optimizer.step()
+        found = torch.cat([weight.summed_grad.flatten() for weight in model.parameters()])
+        torch.testing.assert_close(found, clipped_sum(plain, x, y), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("how", ["another criterion", "its losses", "cleared"])
+def test_ghost_clipping_needs_a_loss_of_its_own_criterion(how: str) -> None:
+    """Otherwise gradients are those of the mean, which a record moves by its norm over the size of the batch; comparing norms does not find it."""
+    model, optimizer, criterion, loader = private(nn.Linear(4, 2), "ghost")
+    x, y = next(iter(loader))
+    criterion(model(x), y).backward()
+    optimizer.step()
+    before = [weight.clone() for weight in model.parameters()]
+    x, y = next(iter(loader))
+    optimizer.zero_grad()
+    if how == "another criterion":
+        Squares()(model(x), y).backward()
+    elif how == "its losses":
+        criterion(model(x), y).loss_per_sample.mean().backward()
+    else:
+        criterion(model(x), y).backward()
+        optimizer.zero_grad()
+    with pytest.raises(hs.ParameterError, match="no loss that the criterion of make_private returned"):
+        optimizer.step()
+    assert all(map(torch.equal, before, model.parameters()))
+    criterion(model(x), y).backward()
+    optimizer.step()

@@ -13,7 +13,15 @@ import torch
 from hockeystick.interop.opacus import BatchWarning, PrivacyEngine, own_coins
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -495,3 +503,69 @@ def test_layers_of_ones_own_may_have_any_name() -> None:
     made = private(model=nn.Sequential(Embedding(), nn.Linear(8, 8)))
     train(made)
     assert len(made[0].accountant) == 20
+
+
+RECORDS = TensorDataset(torch.randn(100, 8), torch.randint(0, 8, (100,)))
+
+
+class Transformed(Dataset):  # type: ignore[type-arg]
+    """What a script puts around the subset that it trains on."""
+
+    def __init__(self, subset: Any) -> None:
+        self.subset = subset
+
+    def __len__(self) -> int:
+        return len(self.subset)
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = self.subset[index]
+        return x * 2, y
+
+
+def over(data: Any) -> Any:
+    """The private loader over these records."""
+    model = nn.Linear(8, 8)
+    return PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=10),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )[-1]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (Subset(RECORDS, [*range(100), 7, 7]), "at 7 .* 3 times"),
+        (Subset(RECORDS, [0, 5, -100]), "at 0 .* 2 times"),
+        (Subset(Subset(RECORDS, range(50, 100)), torch.tensor([1, 2, 2])), "at 52 .* 2 times"),  # type: ignore[arg-type]
+        (ConcatDataset([RECORDS, RECORDS]), "at 0 .* 2 times"),
+        (ConcatDataset([Subset(RECORDS, range(60)), Subset(RECORDS, range(59, 100))]), "at 59 .* 2 times"),
+        (ConcatDataset([RECORDS, Transformed(Subset(RECORDS, [3]))]), "at 3 .* 2 times"),
+        (Transformed(Transformed(Subset(RECORDS, [4, 4]))), "at 4 .* 2 times"),
+    ],
+)
+def test_records_that_are_there_several_times_are_refused(data: Any, said: str) -> None:
+    # Two copies move the sum by 0, 1 or 2 times max_grad_norm: with noise multiplier 1, q = 0.05 and 20 steps that costs more than twice.
+    with pytest.raises(hs.ParameterError, match=said):
+        over(data)
+    once = hs.account(hs.PoissonSampled(hs.Gaussian(1.0), 0.05) * 20).epsilon(1e-5)
+    twice = hs.MixtureOfGaussians(1.0, [0.0, 1.0, 2.0], [0.9025, 0.095, 0.0025])
+    assert hs.account(twice * 20).epsilon_bounds(1e-5).lower > 2.0 * once
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        RECORDS,
+        Subset(RECORDS, range(0, 100, 2)),
+        ConcatDataset(random_split(RECORDS, [30, 70])),
+        ConcatDataset([TensorDataset(*RECORDS.tensors), Subset(RECORDS, [5])]),
+        Transformed(random_split(RECORDS, [30, 70])[0]),
+        StackDataset(RECORDS, RECORDS),
+        Subset(ConcatDataset([RECORDS, TensorDataset(torch.zeros(9, 8), torch.zeros(9))]), [3, 103]),
+    ],
+)
+def test_records_that_are_there_once_are_let_pass(data: Any) -> None:
+    assert len(over(data).dataset) == len(data)

@@ -25,6 +25,7 @@ with needing("hockeystick.interop.jax_privacy needs JAX Privacy 2.0 or later", e
 
 from .dp_accounting import HockeystickAccountant
 
+_ROOM = 2.0**30  # *proof*: the norm of 2^40 numbers that are taken for 0 is 2^-10 of the least clipping norm
 _Base: Any = getattr(theirs, "PldAccountantConfig", object)  # 2.2 has none
 
 
@@ -54,7 +55,8 @@ def check_config(config: Any) -> None:
 
     With ``column_normalize`` the noise is multiplied by the norm of ``strategy``, as without it, though the columns have norm 1 then; in 16
     bits noise ends at three of its standard deviations; and where the inverse of the strategy grows, rows of noise become so large that what is new
-    in them is rounded away. What no configuration shows is in docs/interop/interop.md, section 4.
+    in them is rounded away. Nor may ``l2_clip_norm`` be so small that squares of gradients of its size underflow, which lets a record move the
+    sum by many times it. What no configuration shows is in docs/interop/interop.md, section 4.
 
     >>> from types import SimpleNamespace
     >>> check_config(SimpleNamespace(strategy=[0.1], column_normalize=True, dtype="float32", iterations=10))
@@ -78,6 +80,13 @@ def check_config(config: Any) -> None:
             f"dtype = {config.dtype!r}: must be float32 or float64; noise of 16 bits ends at about three standard deviations, and sums are rounded "
             "by more than the clipping norm; complex noise has half of the variance in each part"
         )
+    clipping_norm = real("l2_clip_norm", getattr(config, "l2_clip_norm", 1.0), 0.0, allow_inf=True)
+    least = _ROOM * math.sqrt(float(np.finfo(kind).tiny))
+    if not clipping_norm >= least:
+        raise ParameterError(
+            f"l2_clip_norm = {clipping_norm!r}: must be at least {least:.2g} with {kind}; squares of numbers below {least / _ROOM:.2g} are rounded to 0, so that a "
+            "gradient of many of these has a norm that is too small, and is not clipped: multiply the loss by a constant"
+        )
     changed = _rounding(
         np.asarray(config.strategy, dtype=np.float64),
         config.iterations,
@@ -92,6 +101,8 @@ def check_config(config: Any) -> None:
 
 def _rounding(coefficients: Array, steps: int, unit: float) -> float:
     """A bound on E for rows w that are kept with this relative rounding: C w = Z + e, E the root mean square of an entry of e (`matrix.rounding`)."""
+    if coefficients[0] == 0.0:
+        return math.inf  # there is no inverse
     impulse = np.zeros(max(1, steps))
     impulse[0] = 1.0
     with np.errstate(all="ignore"):

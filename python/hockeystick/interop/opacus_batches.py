@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from .._base.lazy import needing
 from .._base.validation import ParameterError, plain
 from .opacus_layers import Buffers, check_layers, watch_layers
@@ -21,12 +23,14 @@ from .opacus_steps import (
     check_frozen,
     check_norm,
     check_seen,
+    check_summed,
     check_types,
     clipped_to,
     give_members,
     norms_in_blocks,
     of_all_groups,
     row_counts,
+    watch_sum,
 )
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
@@ -45,7 +49,8 @@ def check_loader(data_loader: Any) -> None:
     """Raise ParameterError unless ``data_loader`` draws Poisson samples, as the accounting assumes.
 
     What ``make_private`` returns does; the loader that was passed to it, or one made with
-    ``poisson_sampling=False``, does not. Nor does one of several replicas whose share of a batch is less than 30, or which draws from
+    ``poisson_sampling=False``, does not. Nor does one whose data set has a record several times, as far as can be seen (`check_repeats`), or
+    one of several replicas whose share of a batch is less than 30, or which draws from
     torch's default generator: `own_coins` gives it one of its own.
     """
     sampler = getattr(data_loader, "batch_sampler", None)
@@ -54,6 +59,7 @@ def check_loader(data_loader: Any) -> None:
             f"data_loader.batch_sampler = {sampler!r}: must be Opacus's Poisson sampler; train on the "
             "loader that make_private returned, with poisson_sampling=True"
         )
+    check_repeats(getattr(data_loader, "dataset", None))
     if isinstance(sampler, DistributedUniformWithReplacementSampler):
         if sampler.generator is None:
             raise ParameterError(
@@ -130,6 +136,65 @@ def check_replicas(dataset: Any) -> None:
         )
 
 
+def check_repeats(dataset: Any) -> None:
+    """Raise ParameterError where a record is in ``dataset`` several times, each of which is drawn, and clipped, by itself.
+
+    Seen are the places of ``Subset``, and the parts of ``ConcatDataset``, also inside data sets that hold one of as many records (a
+    transformation); not copies that a data set of one's own, or a table, has.
+    """
+    seen: list[Any] = []
+    owners, places = _origins(dataset, seen)
+    for number in range(len(seen)):
+        counts = np.bincount(places[owners == number])
+        if counts.max(initial=0) > 1:
+            place = int(np.argmax(counts > 1))
+            raise ParameterError(
+                f"data_loader.dataset: has a record, at {place} of what it is a subset of or made up from, {counts[place]} times, must have it once; each copy is "
+                "drawn and clipped by itself, so that the record moves the sum by several times max_grad_norm: leave copies out, and give records that "
+                "should count more a larger weight in the loss"
+            )
+
+
+def _origins(dataset: Any, seen: list[Any], depth: int = 8) -> tuple[Any, Any]:
+    """Of each record of ``dataset``: which of the data sets in ``seen``, where new ones are put, it is from, and its place there; nothing if that is plain."""
+    none = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    parts = getattr(dataset, "datasets", None)
+    if depth and is_a(dataset, "ConcatDataset"):
+        found = [_all_of(part, seen, depth - 1) for part in parts or ()]
+        return np.concatenate([none[0], *(each[0] for each in found)]), np.concatenate(
+            [none[1], *(each[1] for each in found)]
+        )
+    if depth and is_a(dataset, "Subset"):
+        indices = np.asarray(dataset.indices)
+        if indices.dtype.kind not in "iu" or not hasattr(dataset.dataset, "__len__"):
+            return none
+        owners, places = _all_of(dataset.dataset, seen, depth - 1)
+        return owners[indices], places[indices]
+    held = [
+        each
+        for each in getattr(dataset, "__dict__", {}).values()
+        if isinstance(each, torch.utils.data.Dataset)
+    ]
+    if len(held) == 1 and depth and _size(held[0]) == _size(dataset) is not None:
+        return _origins(held[0], seen, depth - 1)
+    return none
+
+
+def _size(dataset: Any) -> int | None:
+    return len(dataset) if hasattr(dataset, "__len__") else None
+
+
+def _all_of(dataset: Any, seen: list[Any], depth: int) -> tuple[Any, Any]:
+    """As `_origins`, of a data set that is part of another: a plain one has each of its records once."""
+    owners, places = _origins(dataset, seen, depth)
+    if len(places):
+        return owners, places
+    number = next((number for number, each in enumerate(seen) if each is dataset), len(seen))
+    if number == len(seen):
+        seen.append(dataset)
+    return np.full(len(dataset), number), np.arange(len(dataset))
+
+
 def check_settings(**settings: Any) -> None:
     """Raise ParameterError on all replicas unless each has these ``settings``: one of them adds the noise, and each divides, by its own."""
     everywhere: list[Any] = [None] * torch.distributed.get_world_size()
@@ -142,7 +207,7 @@ def check_settings(**settings: Any) -> None:
 
 
 def _facts(dataset: Any, depth: int = 8) -> list[Any]:
-    facts: list[Any] = [len(dataset) if hasattr(dataset, "__len__") else None]
+    facts: list[Any] = [_size(dataset)]
     for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
         held = value if isinstance(value, (list, tuple)) else [value]
         facts.extend(
@@ -201,6 +266,8 @@ class Watch:
         self._kind: type[Any] = type(sampler)
         self._facts = dict(vars(sampler))
         norms_in_blocks(optimizer)
+        if "ghost" in grad_sample_mode:
+            watch_sum(optimizer)
         self._signal, self._pre_step = optimizer.signal_skip_step, optimizer.pre_step
         # A DataLoader does not let its sampler be replaced; a class of its own makes this one count.
         members: dict[str, Any] = {"__iter__": lambda its: self._drawing(its)}
@@ -292,6 +359,7 @@ class Watch:
                 "optimizer.step: the last backward pass was interrupted, and gradients are not those that were clipped: begin this batch again with its "
                 "forward pass"
             )
+        check_summed(optimizer)
         # Each part of a batch, before it is added to the others.
         check_frozen(optimizer)
         check_types(getattr(optimizer, "params", ()))
@@ -306,6 +374,8 @@ class Watch:
         self._waiting, self._begun = self._waiting - 1, not whole
         before = _last(self._accountant)
         stepped = self._pre_step(closure)
+        if hasattr(optimizer, "is_summed"):
+            optimizer.is_summed = False
         for parameter in getattr(optimizer, "params", ()):
             # Or a later backward pass whose hooks were disabled would clip by it.
             if hasattr(parameter, "_norm_sample"):

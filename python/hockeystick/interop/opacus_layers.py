@@ -55,7 +55,7 @@ class RecordTensor(DPTensorFastGradientClipping):  # type: ignore[misc, unused-i
         """Norms, then the sum: an exception in between leaves what is not clipped."""
         self.optimizer.is_unfinished = True
         super().backward()
-        self.optimizer.is_unfinished = False
+        self.optimizer.is_unfinished, self.optimizer.is_summed = False, True
 
 
 def _stays(name: str) -> Any:

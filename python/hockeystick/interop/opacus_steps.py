@@ -113,6 +113,34 @@ def of_all_groups(optimizer: Any) -> list[Any]:
     return [each for group in getattr(optimizer, "param_groups", ()) for each in group["params"]]
 
 
+def watch_sum(optimizer: Any) -> None:
+    """Let the ``optimizer`` of ghost clipping know whether its gradients are the clipped sum, and let its zero_grad clear them whatever it wraps.
+
+    Between the norms and the sum Opacus clears the gradients of the first backward pass, which are not clipped, with the zero_grad of the
+    optimizer that was passed in: one that leaves them (Accelerate's, while it accumulates) would let them be added to the sum.
+    """
+    cleared = optimizer.zero_grad
+
+    def zero_grad(set_to_none: bool = False) -> None:
+        cleared(set_to_none)
+        optimizer.is_summed = False
+        with torch.no_grad():
+            for parameter in of_all_groups(optimizer):
+                if parameter.grad is not None:
+                    parameter.grad.zero_()
+
+    optimizer.is_summed, optimizer.zero_grad = False, zero_grad
+
+
+def check_summed(optimizer: Any) -> None:
+    """Raise ParameterError where ghost clipping has not made the gradients of this step: another loss than its criterion's leaves them as they are."""
+    if not getattr(optimizer, "is_summed", True) and getattr(optimizer, "params", None) != []:
+        raise ParameterError(
+            "optimizer.step: no loss that the criterion of make_private returned was differentiated since zero_grad, so that gradients are not the "
+            "clipped sum: with ghost clipping call zero_grad, and then backward on what that criterion returns, for each batch"
+        )
+
+
 def check_seen(optimizer: Any, name: str) -> None:
     """Raise ParameterError where ghost clipping cannot have made the sums in the attribute ``name`` of the parameters.
 
