@@ -122,6 +122,17 @@ def test_a_risk_is_kept_by_its_upper_bound(target: dict[str, float], ask: Callab
     (limit, *_) = target.values()
     assert ask(hs.account(hs.ZCDP(0.5 / float(sigma) ** 2)).risk).upper <= limit
     assert sigma.certificate.risk_bounds.upper <= limit
+    assert sigma.certificate.exceeding is None
+    assert not sigma.certificate.tight
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.1, 1e-2), (0.0, 0.05)])
+def test_delta_is_kept_by_its_upper_bound(epsilon: float, delta: float) -> None:
+    """And nothing is shown to exceed by it."""
+    sigma = hs.calibrate_noise_multiplier(lambda s: hs.ZCDP(0.5 / s**2), epsilon, delta, tolerance=1e-3)
+    assert hs.account(hs.ZCDP(0.5 / float(sigma) ** 2)).delta(epsilon) <= delta
+    assert sigma.certificate.exceeding is None
+    assert not sigma.certificate.tight
 
 
 def test_epsilon_is_kept_by_its_upper_bound() -> None:

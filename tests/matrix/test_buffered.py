@@ -2,11 +2,13 @@
 
 import json
 import math
+from typing import Any
 
 import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick.matrix import (
+    Banded,
     BandedToeplitz,
     BufferedToeplitz,
     FixedOrder,
@@ -182,6 +184,42 @@ def test_a_fixed_order_is_the_worst_of_its_groups() -> None:
             losses = mechanism.sample_losses(4000, seed=1)
             distance = strategy.sensitivity(min_sep, None) / 2.5
             assert abs(losses.mean() - distance**2 / 2) < 6.0 * distance / math.sqrt(4000)
+
+
+def test_what_a_fixed_order_draws_is_of_no_less_than_any_group() -> None:
+    """Whether one group has all of the sensitivity decides on lower ends: short of it by 5e-4 is not that."""
+    rng, exact = np.random.default_rng(8), []
+    for bands, min_sep in [(1, 2), (1, 3), (3, 1), (4, 2), (5, 3), (9, 2)] * 5:
+        columns = rng.uniform(0.0, 1.0, (9, bands)) + (1.0 if bands == 1 else 0.0)
+        for offset in range(1, bands):
+            columns[9 - offset :, offset] = 0.0
+        columns[:, 0] += 0.5
+        strategy, scheme = Banded(columns), FixedOrder(9, min_sep)
+        groups = [np.linalg.norm(strategy.matrix()[:, g::min_sep].sum(axis=1)) for g in range(min_sep)]
+        drawn, steps = scheme.seen_as(strategy)
+        assert (drawn.shape, steps) == ((1, 1), 1)
+        assert float(drawn[0, 0]) == strategy.sensitivity(min_sep, None) >= max(groups) * (1.0 - 1e-14)
+        attained = max(groups) >= strategy.sensitivity(min_sep, None) * (1.0 - 1e-12)
+        assert scheme.losses_are_exact(strategy) == attained
+        exact.append(attained)
+    assert 0 < sum(exact) < len(exact)
+    for short in (1e-3, 1e-6, 1e-9):
+        # One group has the first column, the other the last.
+        sides = Banded([[1.0 + short], [1.0], [1.0], [1.0 + short]])
+        assert not FixedOrder(4, 2).losses_are_exact(sides)
+    assert FixedOrder(4, 2).losses_are_exact(Banded([[1.0 + short], [1.0], [1.0], [1.0]]))
+
+
+@pytest.mark.parametrize("scheme", [FixedOrder, lambda steps, apart: hs.CyclicPoisson(steps, apart, 0.5)])
+def test_groups_by_places_change_where_an_example_leaves(scheme: Any) -> None:
+    for adjacency in ("add_or_remove", "add", "remove"):
+        scheme(6, 1).check_groups(adjacency)
+        for apart in (2, 3):
+            with pytest.raises(hs.ParameterError, match="are by places"):
+                scheme(6, apart).check_groups(adjacency)
+    for adjacency in ("zero_out", "replace_one"):
+        scheme(6, 2).check_groups(adjacency)
+    assert [scheme(6, apart).unamplified() for apart in (1, 2, 5)] == [(1, 1), (2, 1), (5, 1)]
 
 
 def test_a_fixed_order_draws_each_group_in_its_turn_and_calibrates() -> None:

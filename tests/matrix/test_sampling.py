@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import Counter
+from fractions import Fraction
 
 import hockeystick as hs
 import mpmath
@@ -240,3 +241,90 @@ def test_no_strategy_has_one_band_more_than_participations_are_apart(scheme):
     assert mechanism(scheme, most).strategy.bands == most
     with pytest.raises(hs.ParameterError, match="participations would overlap"):
         hs.BandMF(hs.BandedToeplitz.square_root(8, most + 1), scheme, 1.0)
+
+
+@pytest.mark.parametrize(("examples", "groups"), [(10, 3), (11, 3), (12, 3), (7, 5), (5, 7)])
+def test_a_group_has_the_examples_at_its_places(examples, groups):
+    """Each is as large as the first of a dataset that it divides; a group without examples releases nothing."""
+    strategy = hs.matrix.Identity(2 * groups)
+    for group in range(groups):
+        scheme = hs.CyclicPoisson(2 * groups, groups, 0.5, group, examples, 1)
+        size = len(range(group, examples, groups))
+        process = hs.BandMF(strategy, scheme, 1.0).as_process()
+        if not size:
+            assert not list(process)
+            continue
+        same = hs.CyclicPoisson(2 * groups, groups, 0.5, 0, size * groups, 1)
+        assert process == hs.BandMF(strategy, same, 1.0).as_process()
+        assert f"dataset_size={size}, " in repr(process)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "bins", "composed"),
+    [
+        (hs.matrix.Identity(12), 4, True),
+        (hs.BandedToeplitz((2.0,), 12), 12, True),
+        # Some places have a turn more than others; later columns are longer; columns overlap.
+        (hs.matrix.Identity(12), 5, False),
+        (hs.matrix.Identity(12), 24, False),
+        (hs.matrix.Banded([[1.0]] * 11 + [[3.0]]), 4, False),
+        (hs.BandedToeplitz((1.0, 0.1), 12), 4, False),
+    ],
+)
+def test_one_allocation_stands_for_equal_columns_and_whole_epochs(strategy, bins, composed):
+    mechanism = hs.BandMF(strategy, hs.BallsInBins(12, bins), 1.5)
+    assert mechanism.is_analytic == composed
+    if not composed:
+        with pytest.raises(hs.ParameterError, match="no composition"):
+            hs.account(mechanism)
+        return
+    ((allocation, _),) = mechanism.as_process()
+    squared = 12 // bins * Fraction(float(strategy.column_norms()[0])) ** 2
+    assert (
+        Fraction(allocation.noise_multiplier) ** 2 * squared < Fraction(1.5) ** 2
+    )  # rounded towards less noise
+    # ln sum_j e^{<c_j, y>/s^2 - |c|^2/(2 s^2)}/bins, c_j what place j releases, by sampling.
+    norm = math.sqrt(12 // bins) * float(strategy.column_norms()[0]) / 1.5
+    y = np.random.default_rng(2).standard_normal((400_000, bins))
+    y[:, 0] += norm
+    losses = np.log(np.mean(np.exp(norm * y - norm**2 / 2), axis=1))
+    values = np.maximum(0.0, 1.0 - np.exp(0.5 - losses))
+    error = 6.0 * values.std() / math.sqrt(len(values))
+    assert abs(hs.account(mechanism, "remove").delta(0.5) - values.mean()) < error
+
+
+def test_cut_batches_keep_the_places_of_examples():
+    cut = hs.CyclicPoisson(12, 3, 0.5, None, 30, 8)
+    assert cut.adjacencies() == ("zero_out", "replace_one")
+    assert "add_or_remove" in hs.CyclicPoisson(12, 3, 0.5).adjacencies()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "each"),
+    [
+        (hs.BMinSep(9, 3, 0.9), 1),
+        (hs.BMinSep(9, 3, 0.9, examples_per_user=2), 2),
+        (hs.matrix.RMinSep(9, 2, 0.9), 1),
+        (hs.BallsInBins(9, 4), 1),
+        (hs.matrix.TruncatedBMinSep(9, 3, 0.9, 20, 5), 1),
+        (hs.matrix.MultiAttributionBMinSep(9, 3, 0.5, 2), 2),
+    ],
+)
+def test_what_needs_no_amplification_covers_all_that_is_drawn(scheme, each):
+    """The least distance of two participations of an example, and how many examples move one step: both are met in samples."""
+    apart, most = scheme.unamplified()
+    participations = np.asarray(drawn(scheme, blocks=2)[0]) != 0
+    steps = [np.flatnonzero(row) for row in participations.reshape(-1, 9)]
+    gaps = [int(np.diff(row).min()) for row in steps if len(row) > 1]
+    assert most == each
+    assert gaps
+    if scheme.examples_of_users() is None:
+        assert min(gaps) == apart
+    assert apart == (scheme.bins if isinstance(scheme, hs.BallsInBins) else scheme.min_sep)
+
+
+@pytest.mark.parametrize(("apart", "exact"), [(1, True), (2, False), (4, False), (5, False), (6, True)])
+def test_a_bar_until_the_end_is_no_longer_than_it_is(apart, exact):
+    """Six steps: a bar of five leaves one after the first in which samples extend it and the dominating law does not."""
+    scheme = hs.matrix.MultiAttributionBMinSep(6, apart, 0.3, 2)
+    assert scheme.losses_are_exact(hs.matrix.Identity(6)) == exact

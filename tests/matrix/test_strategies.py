@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hockeystick.matrix.buffered import BufferedToeplitz
 from hockeystick.matrix.strategies import Banded, BandedToeplitz, Identity, InverseBanded, LowerTriangular
-from hockeystick.matrix.strategy import Strategy
+from hockeystick.matrix.strategy import Strategy, row_sums
 
 
 def random_banded(steps: int, bands: int, seed: int) -> Banded:
@@ -74,6 +74,9 @@ def test_columns_hold_the_matrix(strategy: Strategy) -> None:
         assert c[j : j + kept, j].tolist() == column[:kept].tolist()
         assert not c[j + kept :, j].any()
         assert len(columns) == 1 or not column[kept:].any()
+    sums = row_sums(columns, strategy.steps)
+    assert sums == pytest.approx(c.sum(axis=1) if len(columns) > 1 else c[-1:].sum(axis=1), rel=1e-14)
+    assert float(np.max(sums)) == pytest.approx(c.sum(axis=1).max(), rel=1e-14)
 
 
 def patterns(steps: int, min_sep: int, most: int) -> list[tuple[int, ...]]:
@@ -86,17 +89,18 @@ def patterns(steps: int, min_sep: int, most: int) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
-@pytest.mark.parametrize("min_sep", [1, 2, 3, 5])
+@pytest.mark.parametrize("apart", [None, 1, 2, 3, 5])
 @pytest.mark.parametrize("most", [0, 1, 2, 3, None])
-def test_sensitivity_holds_for_every_pattern(strategy: Strategy, min_sep: int, most: int | None) -> None:
+def test_sensitivity_holds_for_every_pattern(strategy: Strategy, apart: int | None, most: int | None) -> None:
     c, n = strategy.matrix(), strategy.steps
+    min_sep = strategy.bands if apart is None else apart
     truth = max(
         float(np.linalg.norm(c[:, list(chosen)].sum(axis=1)))
         for chosen in patterns(n, min_sep, n if most is None else most)
     )
-    lower, upper = strategy.sensitivity_bounds(min_sep, most)
+    lower, upper = strategy.sensitivity_bounds(apart, most)
     assert lower <= truth <= upper
-    assert upper == strategy.sensitivity(min_sep, most)
+    assert upper == strategy.sensitivity(apart, most)
     columns = strategy._columns()
     decreasing = len(columns) == 1 and np.all(np.diff(columns[0]) <= 0.0)
     if min_sep >= strategy.bands or most in (0, 1) or decreasing:
@@ -163,6 +167,7 @@ def test_equal_content_is_equal() -> None:
     [
         (lambda: Identity(0), "steps = 0"),
         (lambda: BandedToeplitz((1.0, -0.1), 4), r"coefficients\[1\] = .*-0.1"),
+        (lambda: BandedToeplitz((1.0, -1e-12), 4), r"coefficients\[1\] = .*-1e-12"),
         (lambda: BandedToeplitz((1.0, math.nan), 4), r"coefficients\[1\] = nan"),
         (lambda: BandedToeplitz((1.0, math.inf), 4), r"coefficients\[1\] = inf"),
         (lambda: BandedToeplitz((0.0, 1.0), 4), "diagonal"),

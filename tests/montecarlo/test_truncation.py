@@ -32,10 +32,15 @@ from tests import enumeration
         (4, 6, 3, 0.4, True, 0.8),
         (5, 1, 1, 0.3, True, 1.0),
         (6, 2, 2, 0.5, False, 1.5),
+        (3, 2, 2, 0.9, False, 2.0),
+        (4, 6, 3, 0.4, True, 2.0),
     ],
 )
-def test_tables_by_brute_force(steps: int, b: int, bands: int, p: float, warm: bool, sigma: float) -> None:
-    largest = 7
+@pytest.mark.parametrize("largest", [1, 7])
+def test_tables_by_brute_force(
+    steps: int, b: int, bands: int, p: float, warm: bool, sigma: float, largest: int
+) -> None:
+    """Of batches of one, half of what a truncated round has is without any column: it counts where columns are short."""
     columns = (1.0 / (1.0 + 0.5 * np.arange(bands)))[None, :]
     matrix = hs.BandedToeplitz(tuple(columns[0].tolist()), steps).matrix()
     law = enumeration.min_sep(steps, b, p, warm)

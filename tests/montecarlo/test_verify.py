@@ -3,15 +3,18 @@
 import contextlib
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hockeystick as hs
+import numpy as np
 import pytest
 from hockeystick.montecarlo import verify as module
 from hockeystick.montecarlo.confidence import VerificationPlan, plan_verification
-from hockeystick.montecarlo.direction import Sampled
+from hockeystick.montecarlo.direction import Direction, Sampled
 from hockeystick.montecarlo.runs import RunOptions, derived
-from hockeystick.montecarlo.verify import Verification, choose, propose, verify
+from hockeystick.montecarlo.verify import TiltedPlan, Verification, choose, propose, verify
+from mpmath import mp
 
 from bench.baselines import bandmf as baseline
 
@@ -66,8 +69,6 @@ class Scripted:
     def delta_sums(
         self, seed: int, epsilons: baseline.Array, first_block: int, blocks: int
     ) -> tuple[baseline.Array, baseline.Array]:
-        import numpy as np
-
         self.drawn += blocks
         sums = np.full((len(epsilons), blocks), 10.0 * self.values[self.direction])
         return sums, sums
@@ -185,3 +186,61 @@ def test_every_candidate_is_verified_with_a_seed_of_its_own(monkeypatch: pytest.
     monkeypatch.setattr(module, "verify", record)
     module.choose(lambda sigma: None, [1.0, 2.0, 3.0], 1.0, plan_verification(1e-2), 7)
     assert len(set(seeds)) == 3
+
+
+@pytest.mark.parametrize("target", [1e-300, 1e-9, 1e-3, 0.3])
+def test_plain_samples_of_a_tilted_plan_are_enough(target: float) -> None:
+    """Hoeffding's form of Chernoff's bound, for a mean of half of what is tested."""
+    plan = TiltedPlan.of(target, 5)
+    with mp.workdps(40):
+        p = mp.mpf(plan.tested_delta)
+        q = p / 2
+        divergence = q * mp.log(q / p) + (1 - q) * (mp.log1p(-q) - mp.log1p(-p))
+        assert mp.exp(-plan.plain_samples * divergence) <= mp.mpf(plan.failure_probability)
+        assert p + mp.mpf(plan.failure_probability) * (1 - p) <= mp.mpf(target)
+
+
+def test_add_alone_is_verified_by_as_many_samples_as_planned() -> None:
+    """One step of a sampled Gaussian; what the half space alone shows counts up to what is tested, not up to the target."""
+    sigma, epsilon, only = 1.0, 0.05, RunOptions("add")
+    mechanism = hs.BandMF(hs.Identity(1), hs.Poisson(1, 0.2), sigma)
+    truth = hs.account(hs.PoissonSampled(hs.Gaussian(sigma), 0.2), "add").delta_bounds(epsilon)
+    known = Direction(mechanism, "add", epsilon, only).known
+    assert truth.upper < known
+    for target, accepted in (
+        (0.5 * truth.lower, False),
+        (known, None),
+        (1.2 * known, True),
+        (4.0 * known, True),
+    ):
+        plan = plan_verification(target)
+        verdict = verify(mechanism, sigma, epsilon, plan, 3, only)
+        ((direction, _, samples),) = verdict.means
+        assert direction == "add"
+        assert accepted in (None, verdict.accepted)
+        drawn = known > plan.tested_delta
+        assert (samples > 0) == drawn
+    tilted = TiltedPlan.of(1.001 * known, 2**14)
+    assert tilted.tested_delta < known < tilted.target_delta
+    verdict = verify(mechanism, sigma, epsilon, tilted, 3, only)
+    assert verdict.means[0][2] > 0 or not verdict.accepted
+    assert verify(mechanism, sigma, epsilon, TiltedPlan.of(1.1 * known, 5), 3, only).means == (
+        ("add", known, 0),
+    )
+
+
+def test_no_fewer_samples_are_drawn_than_planned() -> None:
+    class Blocks:
+        block_size = 4096
+
+        def delta_sums(self, seed: int, epsilons: Any, first: int, count: int) -> Any:
+            return np.zeros((2, count)), np.zeros((2, count))
+
+    mechanism = SimpleNamespace(
+        no_participation_log_probability=-math.inf, _blocks=lambda direction: Blocks()
+    )
+    for plan in (plan_verification(1e-3), plan_verification(0.5)):
+        verdict = verify(mechanism, 1.0, 0.5, plan, 3)
+        assert verdict.accepted
+        assert plan.samples % 4096
+        assert [samples for _, _, samples in verdict.means] == [-(-plan.samples // 4096) * 4096] * 2

@@ -9,8 +9,9 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick.montecarlo import verify as module
+from hockeystick.montecarlo.empirical import Empirical
 from hockeystick.montecarlo.runs import RunOptions, Samples
-from hockeystick.montecarlo.verify import TiltedPlan, verify
+from hockeystick.montecarlo.verify import Look, TiltedPlan, verify
 
 STRATEGY = hs.BandedToeplitz.square_root(40, 4)
 SCHEME = hs.BMinSep(40, 4, 0.02)
@@ -193,3 +194,25 @@ def test_the_verifier_draws_what_its_pilot_has_not_seen(monkeypatch: pytest.Monk
     mechanism = hs.BandMF(hs.BandedToeplitz.square_root(8, 2), hs.BMinSep(8, 2, 0.05), 4.0)
     assert verify(mechanism, 4.0, 0.5, TiltedPlan.of(1e-2, 2**16), 3).accepted
     assert decided
+
+
+@pytest.mark.parametrize("threshold", [-1e-12, 0.0, 1e-9, 0.3, 1.0])
+def test_a_look_plans_the_test_of_its_plan(threshold: float) -> None:
+    """Nothing is accepted where no mean would do, and no test fails more often than the plan says."""
+    plan, asked = TiltedPlan.of(1e-3, 2**20), []
+
+    def threshold_of(tested: float) -> float:
+        asked.append(tested)
+        return threshold
+
+    law = Empirical.of(np.full(4096, 0.25 * max(threshold, 0.0)))
+    values: Any = SimpleNamespace(threshold=threshold_of)
+    proposal: Any = None
+    test = Look(-9.0, proposal, values, law).test(plan, 2**62)
+    assert asked == [plan.tested_delta]
+    assert (test is None) == (threshold <= 0.0)
+    if test is not None:
+        assert 0.0 < test.tested <= threshold
+        assert test.failure_probability <= plan.failure_probability
+        assert Look(-9.0, proposal, values, law).test(plan, test.samples) == test
+        assert test.samples == 1 or Look(-9.0, proposal, values, law).test(plan, test.samples - 1) is None

@@ -7,6 +7,7 @@
 #include "check.hpp"
 #include "hockeystick/estimate.hpp"
 #include "hockeystick/parallel.hpp"
+#include "montecarlo/group_counts.hpp"
 
 using namespace hockeystick;
 
@@ -140,6 +141,39 @@ void failures() {
     }
 }
 
+// Public counts in whatever portions are those of one call, each with its own chance to survive, and no two
+// calls see the same words again; with a table and without one.
+void counts_in_portions() {
+    constexpr std::size_t steps = 120;
+    const BMinSep base{5, 0.1, true};
+    for (const TruncatedBMinSep& scheme : {TruncatedBMinSep{base, 9, 1}, TruncatedBMinSep{base, 4000, 285}}) {
+        const BinomialTable table = PublicCounts::table(scheme);
+        CHECK(table.cumulative.empty() == (scheme.dataset_size < 10));
+        const BlockStream block{7, 1};
+        GroupCounts whole(scheme, steps, table, block, 16), parts(scheme, steps, table, block, 16);
+        Rows counts(steps), survival(steps), some_counts(steps), some_survival(steps);
+        whole.next(steps, counts[0], survival[0]);
+        std::size_t done = 0;
+        for (const std::size_t portion : {1, 2, 9, 8, 40, 3, 57}) {
+            parts.next(portion, some_counts[done], some_survival[done]);
+            done += portion;
+        }
+        CHECK(done == steps);
+        std::size_t truncated = 0, repeated = 0;
+        for (std::size_t i = 0; i < steps; ++i) {
+            for (std::size_t s = 0; s < group_size; ++s) {
+                const double others = counts[i][s];
+                CHECK(others == some_counts[i][s] && survival[i][s] == some_survival[i][s]);
+                CHECK(others >= 0 && others <= static_cast<double>(scheme.dataset_size - 1));
+                CHECK(survival[i][s] == survival_probability(scheme, others));
+                truncated += survival[i][s] < 1;
+                repeated += i > 0 && others == counts[i - 1][s];
+            }
+        }
+        CHECK(truncated > steps && repeated < steps * group_size / 2);
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -148,5 +182,6 @@ int main() {
     blocks();
     tilted_mixtures();
     failures();
+    counts_in_portions();
     return check::summary();
 }
