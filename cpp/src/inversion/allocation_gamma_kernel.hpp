@@ -1,5 +1,6 @@
-// The weight s^a e^{-s} / Gamma(a) of a moment integral, without cancellation at large a
-// (docs/mechanisms/allocation.md, "Moments").
+// The weight s^a e^{-s} / Gamma(a) of a moment integral, and Gamma(p+1) e^s s^{-p-1} of one that inverts a
+// Laplace transform, without cancellation at large a and p (docs/mechanisms/allocation.md, "Moments" and
+// "Powers").
 #pragma once
 
 #include <cmath>
@@ -88,6 +89,57 @@ private:
     double angle_;      // of s, less that of a where that is large
     Complex turn_, prefix_;
     double rounding_;
+};
+
+// Gamma(p+1) e^s s^{-p-1}, Re p > 0, where nothing of the size of p ln p cancels: with s = p (1+d) it is (2
+// pi/p)^{1/2} e^{p (d - ln(1+d))}/(1+d), and what Stirling's series adds. Errors are in units of round-off.
+class LineKernel {
+public:
+    explicit LineKernel(Complex p)
+        : p_(p),
+          inverse_(1.0 / p),
+          log_p_(std::log(p)),
+          large_(std::abs(p) >= stirling_from),
+          front_(0.5 * (std::log(2 * pi) - log_p_) + rest()) {}
+
+    // The kernel's logarithm and ln(s/p), and their errors.
+    struct At {
+        Complex log, turn;
+        double slack, turning;
+    };
+    At at(Complex s, Complex log_s) const {
+        // Proof: d rounds by 7 units, and moves d - ln(1+d) by d/(1+d) times as much. |1+d|^2 - 1 is d's real
+        // part times that and 2, and the square of the other; it rounds by 3 units of both. Where s is small
+        // beside p, by two logarithms.
+        const Complex d = times(s - p_, inverse_);
+        const double size = modulus_of(d), whole = modulus_of(1.0 + d);
+        const bool near = whole > 0.7;
+        const Complex turn = near ? log1p(d) : log_s - log_p_, rest = d - turn;
+        const double turning = near ? size * (13 + 3 * size) / whole + 3 * modulus_of(turn)
+                                    : 4 * (1 + modulus_of(log_s) + modulus_of(log_p_)),
+                     rounding =
+                         near ? size * (7 + 10 * size) / whole + 3 * modulus_of(turn) : turning + 7 * size;
+        return {front_ - turn + times(p_, rest), turn,
+                slack() + turning + modulus_of(p_) * (rounding + 4 * modulus_of(rest)), turning};
+    }
+    // ln Gamma(q+1)/Gamma(p+1) p^{p-q}
+    LogKernel moved_to(Complex q) const {
+        const Complex step = q - p_, log = (q + 1.0) * log1p(step * inverse_);
+        const LineKernel there(q);
+        return {there.front_ - front_ + log - step,
+                slack() + there.slack() + 8 * (modulus_of(log) + modulus_of(step))};
+    }
+
+private:
+    Complex rest() const {
+        return large_ ? stirling_rest(p_)
+                      : log_gamma(p_ + 1.0) - (p_ + 0.5) * log_p_ + p_ - 0.5 * std::log(2 * pi);
+    }
+    double slack() const { return large_ ? 16 + 4 * modulus_of(front_) : 2 * shifted_error; }
+
+    Complex p_, inverse_, log_p_;
+    bool large_;
+    Complex front_;
 };
 
 }  // namespace hockeystick

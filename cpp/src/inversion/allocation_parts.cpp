@@ -19,6 +19,8 @@ constexpr double least_between = 1, slack_of_grid = 0.02, fallen = -60, most_poi
                  close_difference = 0.1;
 // speed: how much the loss differs within a part, and how many parts there are.
 constexpr double widest_part = 1, most_parts = 6;
+// speed: nodes for a real s also serve others near it, if their error beside 1/T is that little.
+constexpr double room = 1.3, least_share = 0.2, good_nodes = 1e-10;
 // speed: slices in which what lies next to a cut is bounded.
 constexpr int slices_of_rim = 64;
 
@@ -49,7 +51,10 @@ std::vector<CutStep::Log> AllocationPart::row(double s, double step, std::size_t
 
 CutStep::Log Bulk::at(double s) const {
     if (!(s / law_.steps * step_.largest() < largest_exponent)) return {0, infinity};
-    return run(s, 0, 1)[0];
+    if (!(s > 0)) return run(s, 0, 1)[0];
+    if (!(s <= most_ && s >= least_share * most_)) known_ = step_.nodes_below(most_ = room * s);
+    // Where those for more are not good enough it has its own.
+    return known_.error * law_.steps < good_nodes ? step_.log_below(known_, s) : run(s, 0, 1)[0];
 }
 
 std::vector<CutStep::Log> Bulk::run(Complex s, double step, std::size_t size) const {

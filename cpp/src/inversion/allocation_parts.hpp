@@ -119,6 +119,9 @@ private:
     double largest_by(double w) const { return 1.5 + 4 * w / law_.steps; }
     const Allocation& law_;
     const CutStep& step_;
+    // Nodes for real s up to `most_`: not for several threads at once.
+    mutable CutStep::Nodes known_;
+    mutable double most_ = 0;
 };
 
 // Some W is large: (phi + r)^T - phi^T, phi below the cut and r beyond it, where s < 0, or up to another cut.

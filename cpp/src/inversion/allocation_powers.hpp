@@ -25,8 +25,9 @@ inline double log_power_bound(const AllocationPart& part, double power) {
 
 class PowerLine {
 public:
-    // The line that suits V^power; empty() where there is none.
-    PowerLine(const AllocationPart& part, double power);
+    // The line that suits V^power; empty() where there is none. How the transform falls takes long, and is
+    // not looked for if the kernel alone is to serve, as it does for large powers.
+    PowerLine(const AllocationPart& part, double power, bool kernel_alone = false);
     bool empty() const { return !(log_upper_ < std::numeric_limits<double>::infinity()); }
     double theta() const { return theta_; }
     double log_upper() const { return log_upper_; }  // of E[V^power]
@@ -50,24 +51,23 @@ public:
 private:
     double log_kernel(double tau, double theta, double angle) const;
     double log_line(double tau, double theta) const;
-    void lay_cells();
+    double log_beyond(double tau, std::size_t cell) const;
     // A strip around the line, and ln of bounds on the transform at its edges.
     struct Strip {
         double width, left, right;
     };
     double log_aliases(const Strip& strip, double tau) const;
-    std::vector<Strip> strips() const;
-    // ln of a node's share, and by how much it turns and falls at each frequency; errors of both, in units of
-    // round-off.
-    struct Term {
-        Complex weight;
-        double turn, fall, fixed, turning;
+    // A place on the line and its logarithm; ln of the transform of V - 1 there, and its error; ln of the
+    // most that the node's share can be at tau = 0, but for a factor of all nodes: it grows by the angle of
+    // s.
+    struct Node {
+        Complex s, log_s, log;
+        double error, log_size;
     };
-    std::vector<Term> terms(double h, const std::vector<CutStep::Log>& logs) const;
-    LogKernel front(double tau, double h) const;
+    std::vector<Node> nodes_of(double h, const std::vector<CutStep::Log>& logs) const;
     std::size_t run_from(double tau, double step) const;
     // Those frequencies' values and errors.
-    void add_run(const std::vector<Term>& nodes, double h, double step, std::size_t first, std::size_t last,
+    void add_run(const std::vector<Node>& nodes, double h, double step, std::size_t first, std::size_t last,
                  double log_nothing, Row& out) const;
 
     const AllocationPart& part_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "inversion/allocation_powers.hpp"
 #include "inversion/allocation_turned_ratios.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
@@ -25,6 +26,12 @@ constexpr double share_of_curvature = 1e-4, tolerance_near = 1e-6;
 // speed: of few steps the cut keeps the transform from falling: a larger share of what does not fall is worse
 // than the time that moments without a cut take.
 constexpr double worst_edge = 1e-3;
+// speed: where V, as the line weighs it, is more than that, the tail that is kept swamps the rest.
+constexpr double largest_mean = 1.3;
+// speed: how often panels of a step's integral are halved; at what frequency, beside the loss's deviation,
+// derivatives are taken.
+constexpr int fewer_halvings = 6;
+constexpr double share_of_deviation = 0.1;
 
 // L = g/sigma + L', g ~ N(0, 1/T) under Q and independent of L': the mean of the T normal variables scales V.
 class AllocationDecay final : public DecayBound {
@@ -58,7 +65,8 @@ private:
 
 AllocationTransform::AllocationTransform(const Allocation& law, double cut_mass)
     : law_(law), for_cut_(cut_mass > 0) {
-    if (!law.add && cut_mass >= 0) cut_.emplace(law, for_cut_ ? std::max(cut_mass, least_cut) : always_cut);
+    if (!law.add && cut_mass >= 0)
+        cut_.emplace(law, for_cut_ ? std::max(cut_mass, least_cut) : always_cut, fewer_halvings);
 }
 
 std::optional<Moments> AllocationTransform::moments(double s, double step, std::size_t size, double log_scale,
@@ -100,22 +108,44 @@ std::optional<AllocationTransform::Whole> AllocationTransform::find_whole(double
                                                 : std::clamp(share_of_curvature * least_curvature,
                                                              tolerance_of_value, tolerance_near);
     std::optional<Whole> by_cut;
-    if (cut_ && look != Look::uncut)
-        if (const auto found = cut_->moments(1 + s, {{0.0}}, 0, tolerance)) {
-            const double value = found->value[0].real();
-            if (found->error[0] < std::max(worst_error_of_cut, 8 * tolerance) * value) {
-                by_cut = {std::log1p(value - 1), found->error[0] / value, found->first, found->second, true};
-                if (edge_of(s, *by_cut).edge < worst_edge) return by_cut;
-            }
-        }
-    if (for_cut_ && cut_ && 1 + s >= CutAllocation::least_power) return by_cut;
+    if (cut_ && look != Look::uncut && 1 + s >= least_power) {
+        by_cut = find_cut(s, tolerance);
+        if ((by_cut && by_cut->edge.edge < worst_edge) || for_cut_) return by_cut;
+    }
     const auto found = moments(s, 0, 1, std::min(0.0, s), tolerance);
     if (!found || !(found->value[0].real() > 0)) return by_cut;
     const double value = found->value[0].real();
     // Of much noise the curvature is lost among its terms, and with it the scale of all tilts.
     return Whole{found->shift + (found->shift > 0 ? std::log(value) : std::log1p(value - 1)),
-                 found->error[0] / value, law_.add ? -found->first : found->first,
-                 std::max(found->second, least_curvature), false};
+                 found->error[0] / value,
+                 law_.add ? -found->first : found->first,
+                 std::max(found->second, least_curvature),
+                 false,
+                 {1, 0}};
+}
+
+// Derivatives, which only choose a line, from the nearest frequencies.
+std::optional<AllocationTransform::Whole> AllocationTransform::find_cut(double s, double tolerance) const {
+    const Bulk bulk(law_, *cut_);
+    const PowerLine line(bulk, 1 + s, true);
+    if (line.empty() || !(1 + s < largest_mean * line.theta())) return {};
+    const double variance = std::expm1(std::min(law_.mu * law_.mu, 1.0)) / law_.steps,
+                 tau = std::min(share_of_deviation / std::sqrt(variance), s);
+    // The line's bound is up to about sqrt(p) times the value.
+    const PowerLine::Row row = line.row(tau, 2, std::log(tolerance) - 0.5 * std::log1p(s));
+    if (row.empty()) return {};
+    const double value = row.value[0].real();
+    if (!(row.error[0] < std::max(worst_error_of_cut, 8 * tolerance) * value)) return {};
+    const double about = std::log((1 + s) / line.theta());  // ln V, as it is weighed
+    const Complex turned = std::log(row.value[1] / value * std::polar(1.0, -tau * about));
+    const double more = std::log(value), log = line.log_upper() + more,
+                 error = row.error[0] / value + 4 * u * (std::abs(line.log_upper()) + std::abs(more));
+    return Whole{log,
+                 error,
+                 about + turned.imag() / tau,
+                 -2 * turned.real() / (tau * tau),
+                 true,
+                 bulk.edge(1 + s, line.theta(), log - error - 1e-12)};
 }
 
 Cumulant AllocationTransform::bound_of(const std::optional<Whole>& whole) {
@@ -135,15 +165,27 @@ Cumulant AllocationTransform::for_line(double s, double line) const {
 }
 
 Transform::Row AllocationTransform::row(double s, double step, std::size_t size, double tolerance) const {
-    std::vector<double> tau(size);
-    for (std::size_t j = 0; j < size; ++j) tau[j] = step * static_cast<double>(j);
     tolerance = std::max(tolerance, 1e-15);
     const auto all = whole(s, Look::full);
     if (!all || !lays(*all)) return {};
-    auto found = all->by_cut ? cut_->moments(1 + s, tau, all->log, tolerance)
-                             : moments(s, step, size, std::max(0.0, all->log - 1e-6), tolerance);
-    if (!found) return {};
-    Row row{found->shift, std::move(found->value), std::move(found->error)};
+    Row row;
+    if (all->by_cut) {
+        const Bulk bulk(law_, *cut_);
+        const PowerLine line(bulk, 1 + s, true);
+        PowerLine::Row found = line.row(step, size, std::log(tolerance) + all->log - line.log_upper());
+        if (found.empty()) return {};
+        row.shift = all->log > 20 ? line.log_upper() : 0;
+        const double unit = std::exp(line.log_upper() - row.shift);
+        for (std::size_t j = 0; j < size; ++j) {
+            found.value[j] *= unit;
+            found.error[j] = unit * found.error[j] + 4 * u * std::abs(found.value[j]);
+        }
+        row.value = std::move(found.value), row.error = std::move(found.error);
+    } else {
+        auto found = moments(s, step, size, std::max(0.0, all->log - 1e-6), tolerance);
+        if (!found) return {};
+        row = {found->shift, std::move(found->value), std::move(found->error)};
+    }
     for (std::size_t j = 0; j < size; ++j) {
         row.error[j] += 4 * u * std::abs(row.value[j]);
         row.value[j] -= 1.0;
@@ -151,17 +193,12 @@ Transform::Row AllocationTransform::row(double s, double step, std::size_t size,
     return row;
 }
 
-Bulk::Edge AllocationTransform::edge_of(double s, const Whole& all) const {
-    return all.by_cut ? cut_->edge(1 + s, all.log - all.error - 1e-12) : Bulk::Edge{1, 0};
-}
-
 std::unique_ptr<DecayBound> AllocationTransform::decay(double s, double log_mgf) const {
     const auto all = whole(s, Look::full);
     std::optional<TurnedRatios> turned;
     if (all && !all->by_cut && !law_.add) turned.emplace(law_, 1 + s);
     return std::make_unique<AllocationDecay>(law_.mu * law_.mu / law_.steps,
-                                             all ? edge_of(s, *all) : Bulk::Edge{1, 0}, std::move(turned),
-                                             log_mgf);
+                                             all ? all->edge : Bulk::Edge{1, 0}, std::move(turned), log_mgf);
 }
 
 }  // namespace hockeystick

@@ -44,6 +44,7 @@ FallingSum::Row FallingSum::row(double step, std::size_t size, double negligible
     for (std::size_t i = 0; i < n; ++i) {
         x_far[i] = re[i];
         y_far[i] = im[i];
+        if (size == 1) continue;
         const double fallen = std::exp(-step * fall[i]);
         c[i] = fallen * std::cos(step * turn[i]);
         d[i] = fallen * std::sin(step * turn[i]);

@@ -10,6 +10,7 @@
 #include "check.hpp"
 #include "inversion/allocation_few_steps.hpp"
 #include "inversion/allocation_gamma_kernel.hpp"
+#include "inversion/allocation_powers.hpp"
 #include "inversion/allocation_transform.hpp"
 
 namespace hs = hockeystick;
@@ -26,6 +27,29 @@ void kernels_round_as_they_say(double a) {
                                   std::lgamma(static_cast<long double>(a));
         CHECK(std::abs(static_cast<double>(kernel.log.real() - truth)) <= kernel.slack * 0x1p-53);
         CHECK(kernel.slack < 1000 * (1 + a * std::exp(std::abs(x))));
+    }
+}
+
+// The same of the kernel on a line; from one power to another it moves as it does at any place.
+void line_kernels_round_as_they_say(double p) {
+    using Wide = std::complex<long double>;
+    for (const Complex s : {Complex(p, 0), Complex(1.1 * p, 0.4 * p), Complex(0.9 * p, -0.01 * p),
+                            Complex(0.2 * p, 7 * p), Complex(1e-6 * p, 1e-7 * p)}) {
+        const hs::LineKernel kernel({p, 0});
+        const auto at = kernel.at(s, std::log(s));
+        const Wide log_s = std::log(Wide(s)),
+                   log = std::lgamma(static_cast<long double>(p) + 1) + Wide(s) - (p + 1.0L) * log_s;
+        // p ln p cancels in the longer numbers.
+        CHECK(std::abs(Wide(at.log) - log) <= at.slack * 0x1p-53L + 4e-19L * p * std::log(p + 2));
+        CHECK(std::abs(Wide(at.turn) - (log_s - std::log(static_cast<long double>(p)))) <=
+              at.turning * 0x1p-53L);
+        CHECK(at.slack < 1100 + 150 * p * (1 + std::abs(at.turn)));
+        const Complex q(p, 0.3 * std::sqrt(p));
+        const auto there = hs::LineKernel(q).at(s, std::log(s));
+        const auto moved = kernel.moved_to(q);
+        const double error = there.slack + at.slack + moved.slack + std::abs(q - p) * at.turning + 16;
+        const Complex apart = there.log - at.log - moved.log + (q - p) * at.turn;
+        CHECK(std::abs(std::polar(1.0, apart.imag()) - 1.0) + std::abs(apart.real()) <= 2 * error * 0x1p-53);
     }
 }
 
@@ -64,19 +88,47 @@ void whole_moments(double mu, double steps) {
 
 // The cut leaves out e^-60 or so: beyond it the same integral by other means.
 void both_ways_agree(double mu, double steps, double power, double tau) {
-    const std::vector<double> frequencies = {0, 0.5 * tau, tau};
-    const hs::CutAllocation cut({mu, steps, false}, 1e-60);
-    const auto line = cut.moments(power, frequencies, 0, 1e-14);
+    const hs::Allocation law{mu, steps, false};
+    const hs::CutStep step(law, 1e-60, 6);
+    const hs::Bulk bulk(law, step);
+    const hs::PowerLine line(bulk, power, true);
+    const auto cut = line.row(0.5 * tau, 3, std::log(1e-14));
     const int k = static_cast<int>(std::ceil(power)) + 8;
-    const auto ray = hs::allocation_moments({mu, steps, false}, k, k - power, 0.5 * tau, 3, 0, 1e-14);
-    CHECK(line && ray);
-    if (!line || !ray) return;
-    for (std::size_t j = 0; j < frequencies.size(); ++j) {
-        const double scale = std::exp(ray->shift - line->shift);
-        const double apart = std::abs(line->value[j] - std::conj(ray->value[j]) * scale);
-        CHECK(apart <= line->error[j] + scale * ray->error[j] + cut.dropped());
-        CHECK(line->error[j] <= 1e-9 * std::abs(line->value[0]));
+    const auto ray = hs::allocation_moments(law, k, k - power, 0.5 * tau, 3, 0, 1e-14);
+    CHECK(!cut.empty() && ray);
+    if (cut.empty() || !ray) return;
+    for (std::size_t j = 0; j < cut.value.size(); ++j) {
+        const double scale = std::exp(ray->shift - line.log_upper());
+        const double apart = std::abs(cut.value[j] - std::conj(ray->value[j]) * scale);
+        CHECK(apart <= cut.error[j] + scale * ray->error[j] + step.left_out() * std::exp(-line.log_upper()));
+        CHECK(cut.error[j] <= 1e-9 * std::abs(cut.value[0]));
     }
+}
+
+// p! times a coefficient of the T-th power of the sum of E[W^j] t^j/(j! T^j); the cut leaves out nothing that
+// counts in so light a law.
+void lines_know_whole_powers(double mu, int steps, int power) {
+    const hs::Allocation law{mu, static_cast<double>(steps), false};
+    const hs::CutStep step(law, 1e-60, 6);
+    const hs::Bulk bulk(law, step);
+    const hs::PowerLine line(bulk, power, true);
+    const auto row = line.row(1, 1, std::log(1e-13));
+    std::vector<long double> c{1}, b{1};
+    long double scaled = 1;  // j! T^j
+    for (int j = 1; j <= power; ++j) {
+        scaled *= static_cast<long double>(j) * steps;
+        c.push_back(std::exp(0.5L * mu * mu * j * (j - 1)) / scaled);
+        long double sum = 0;
+        for (int i = 1; i <= j; ++i)
+            sum += (static_cast<long double>(i) * (steps + 1) - j) * c[static_cast<std::size_t>(i)] *
+                   b[static_cast<std::size_t>(j - i)];
+        b.push_back(sum / j);
+    }
+    CHECK(!row.empty());
+    if (row.empty()) return;
+    for (int j = 1; j <= power; ++j) b.back() *= j;
+    const double truth = static_cast<double>(b.back()) * std::exp(-line.log_upper());
+    CHECK(std::abs(row.value[0] - truth) <= row.error[0] + 1e-15 * truth && row.error[0] < 1e-12 * truth);
 }
 
 // Of one step W^q has a closed form; the nodes that weigh most lie far from kappa.
@@ -96,7 +148,7 @@ void one_step_is_known(double mu, int k, double kappa, double step) {
 
 void frequencies_keep_their_bound(double mu, double steps, bool add, double s) {
     // Where a cut is asked for there are no lines at small tilts.
-    const bool cut = 1 + s >= hs::CutAllocation::least_power;
+    const bool cut = 1 + s >= hs::AllocationTransform::least_power;
     CHECK(add || cut || hs::AllocationTransform({mu, steps, add}, 1e-30).row(s, 1, 2, 1e-14).value.empty());
     const hs::AllocationTransform transform({mu, steps, add}, cut ? 1e-30 : 0);
     const hs::Cumulant k = transform.for_line(s, s);
@@ -224,6 +276,7 @@ int main() {
         one_step_is_known(mu, 1, 3.5, 0.7);
     }
     for (double a = 0.3; a < 60; a *= 1.07) kernels_round_as_they_say(a);
+    for (double p = 0.7; p < 1e5; p *= 1.9) line_kernels_round_as_they_say(p);
     for (const bool add : {false, true}) {
         few_steps_have_digits(0.01, 2, add, 0.5, 2, 4e-16);
         few_steps_have_digits(0.033, 2, add, 900, 8, 1e-11);
@@ -269,6 +322,7 @@ int main() {
     both_ways_agree(0.1, 1000, 30.5, 900);
     both_ways_agree(0.3, 50, 26, 60);
     both_ways_agree(0.1, 4, 25, 50);
+    for (const int power : {30, 100, 190}) lines_know_whole_powers(0.05, 1000, power);
     for (const bool add : {false, true}) {
         frequencies_keep_their_bound(0.1, 100, add, 60);
         frequencies_keep_their_bound(1, 100, add, 3);

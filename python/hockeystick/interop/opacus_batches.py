@@ -26,6 +26,7 @@ from .opacus_steps import (
     check_summed,
     check_types,
     clipped_to,
+    forget_norms,
     give_members,
     norms_in_blocks,
     of_all_groups,
@@ -142,57 +143,55 @@ def check_repeats(dataset: Any) -> None:
     Seen are the places of ``Subset``, and the parts of ``ConcatDataset``, also inside data sets that hold one of as many records (a
     transformation); not copies that a data set of one's own, or a table, has.
     """
-    seen: list[Any] = []
-    owners, places = _origins(dataset, seen)
-    for number in range(len(seen)):
-        counts = np.bincount(places[owners == number])
-        if counts.max(initial=0) > 1:
-            place = int(np.argmax(counts > 1))
-            raise ParameterError(
-                f"data_loader.dataset: has a record, at {place} of what it is a subset of or made up from, {counts[place]} times, must have it once; each copy is "
-                "drawn and clipped by itself, so that the record moves the sum by several times max_grad_norm: leave copies out, and give records that "
-                "should count more a larger weight in the loss"
-            )
-
-
-def _origins(dataset: Any, seen: list[Any], depth: int = 8) -> tuple[Any, Any]:
-    """Of each record of ``dataset``: which of the data sets in ``seen``, where new ones are put, it is from, and its place there; nothing if that is plain."""
-    none = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    parts = getattr(dataset, "datasets", None)
-    if depth and is_a(dataset, "ConcatDataset"):
-        found = [_all_of(part, seen, depth - 1) for part in parts or ()]
-        return np.concatenate([none[0], *(each[0] for each in found)]), np.concatenate(
-            [none[1], *(each[1] for each in found)]
+    seen: list[tuple[Any, range]] = []
+    origins = _origins(dataset, seen)
+    if isinstance(origins, range):
+        return
+    numbers, counts = np.unique(origins, return_counts=True)
+    if counts.max(initial=0) > 1:
+        which = int(np.argmax(counts > 1))
+        place = int(numbers[which]) - max(own.start for _, own in seen if own.start <= numbers[which])
+        raise ParameterError(
+            f"data_loader.dataset: has a record, at {place} of what it is a subset of or made up from, {counts[which]} times, must have it once; each copy is "
+            "drawn and clipped by itself, so that the record moves the sum by several times max_grad_norm: leave copies out, and give records that "
+            "should count more a larger weight in the loss"
         )
+
+
+def _origins(dataset: Any, seen: list[tuple[Any, range]], depth: int = 8) -> Any:
+    """Numbers of the records of ``dataset``, which each has wherever it comes from: a range, or an array of what is made up from others, which are put in ``seen``."""
+    if depth and is_a(dataset, "ConcatDataset"):
+        parts = [_origins(part, seen, depth - 1) for part in getattr(dataset, "datasets", ())]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *map(np.asarray, parts)])
     if depth and is_a(dataset, "Subset"):
-        indices = np.asarray(dataset.indices)
-        if indices.dtype.kind not in "iu" or not hasattr(dataset.dataset, "__len__"):
-            return none
-        owners, places = _all_of(dataset.dataset, seen, depth - 1)
-        return owners[indices], places[indices]
-    held = [
-        each
-        for each in getattr(dataset, "__dict__", {}).values()
-        if isinstance(each, torch.utils.data.Dataset)
-    ]
-    if len(held) == 1 and depth and _size(held[0]) == _size(dataset) is not None:
-        return _origins(held[0], seen, depth - 1)
-    return none
+        indices, whole = np.asarray(dataset.indices), _origins(dataset.dataset, seen, depth - 1)
+        if indices.dtype.kind in "iu" and len(whole):
+            # Negative ones count from the end.
+            places = indices % len(whole)
+            return whole.start + places if isinstance(whole, range) else whole[places]
+    inner = _transformed(dataset) if depth else None
+    if inner is not None:
+        return _origins(inner, seen, depth - 1)
+    for each, own in seen:
+        if each is dataset:
+            return own
+    start = seen[-1][1].stop if seen else 0
+    seen.append((dataset, range(start, start + (_size(dataset) or 0))))
+    return seen[-1][1]
+
+
+def _transformed(dataset: Any) -> Any:
+    """The one data set in ``dataset``, if it has as many records, or None."""
+    attributes = getattr(dataset, "__dict__", {}).values()
+    held = [each for each in attributes if isinstance(each, torch.utils.data.Dataset)]
+    return held[0] if len(held) == 1 and _size(held[0]) == _size(dataset) is not None else None
 
 
 def _size(dataset: Any) -> int | None:
-    return len(dataset) if hasattr(dataset, "__len__") else None
-
-
-def _all_of(dataset: Any, seen: list[Any], depth: int) -> tuple[Any, Any]:
-    """As `_origins`, of a data set that is part of another: a plain one has each of its records once."""
-    owners, places = _origins(dataset, seen, depth)
-    if len(places):
-        return owners, places
-    number = next((number for number, each in enumerate(seen) if each is dataset), len(seen))
-    if number == len(seen):
-        seen.append(dataset)
-    return np.full(len(dataset), number), np.arange(len(dataset))
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def check_settings(**settings: Any) -> None:
@@ -354,11 +353,6 @@ class Watch:
                 "parameters: nothing is trained in a part of a batch that BatchMemoryManager has split, so that the end of the next batch would be taken "
                 "for that of this one: freeze layers between batches"
             )
-        if getattr(optimizer, "is_unfinished", False):
-            raise ParameterError(
-                "optimizer.step: the last backward pass was interrupted, and gradients are not those that were clipped: begin this batch again with its "
-                "forward pass"
-            )
         check_summed(optimizer)
         # Each part of a batch, before it is added to the others.
         check_frozen(optimizer)
@@ -374,12 +368,7 @@ class Watch:
         self._waiting, self._begun = self._waiting - 1, not whole
         before = _last(self._accountant)
         stepped = self._pre_step(closure)
-        if hasattr(optimizer, "is_summed"):
-            optimizer.is_summed = False
-        for parameter in getattr(optimizer, "params", ()):
-            # Or a later backward pass whose hooks were disabled would clip by it.
-            if hasattr(parameter, "_norm_sample"):
-                del parameter._norm_sample
+        forget_norms(optimizer)
         if whole:
             self._sizes.popleft()
             self._rows, self._clipped = 0, 0.0

@@ -133,12 +133,26 @@ def watch_sum(optimizer: Any) -> None:
 
 
 def check_summed(optimizer: Any) -> None:
-    """Raise ParameterError where ghost clipping has not made the gradients of this step: another loss than its criterion's leaves them as they are."""
+    """Raise ParameterError where ghost clipping has not made the gradients of this step: an interrupted pass, or another loss than its criterion's, leaves them as they are."""
+    if getattr(optimizer, "is_unfinished", False):
+        raise ParameterError(
+            "optimizer.step: the last backward pass was interrupted, and gradients are not those that were clipped: begin this batch again with its "
+            "forward pass"
+        )
     if not getattr(optimizer, "is_summed", True) and getattr(optimizer, "params", None) != []:
         raise ParameterError(
             "optimizer.step: no loss that the criterion of make_private returned was differentiated since zero_grad, so that gradients are not the "
             "clipped sum: with ghost clipping call zero_grad, and then backward on what that criterion returns, for each batch"
         )
+
+
+def forget_norms(optimizer: Any) -> None:
+    """After a step: a later backward pass whose hooks were disabled would clip by its norms, and no other step has its sum."""
+    for parameter in getattr(optimizer, "params", ()):
+        if hasattr(parameter, "_norm_sample"):
+            del parameter._norm_sample
+    if hasattr(optimizer, "is_summed"):
+        optimizer.is_summed = False
 
 
 def check_seen(optimizer: Any, name: str) -> None:
