@@ -138,6 +138,7 @@ def test_plans_of_jax_that_add_the_noise_pass(monkeypatch: pytest.MonkeyPatch) -
     check_plan(monkeypatch, [1.0, -1.2], dtype="float64")
     check_plan(monkeypatch, [1.0, -1.2], iterations=30)
     check_plan(monkeypatch, [1.0], l2_clip_norm=1.2e-10)
+    check_plan(monkeypatch, [1.0], l2_clip_norm=np.array(0.5, np.float32))  # as arrays of JAX with one number
     check_plan(monkeypatch, [1.0], l2_clip_norm=1e-10, dtype="float64")
 
 

@@ -379,3 +379,39 @@ def test_ghost_clipping_needs_a_loss_of_its_own_criterion(how: str) -> None:
     assert all(map(torch.equal, before, model.parameters()))
     criterion(model(x), y).backward()
     optimizer.step()
+
+
+def test_ghost_clipping_refuses_a_penalty_that_is_differentiated() -> None:
+    """Each record's factor multiplies its gradient, which no norm is of: with .01 of the L1 norm of 836 weights a record moved the sum by 1.02 C."""
+    model, _, criterion, loader = private(nn.Linear(4, 2), "ghost")
+    x, y = next(iter(loader))
+    loss, weights = criterion(model(x), y), next(model.parameters())
+    sparse, learned = weights.abs().sum(), weights[0, 0].exp()
+    for combined in (
+        lambda: loss + 0.01 * sparse,
+        lambda: 0.01 * sparse + loss,
+        lambda: sparse - loss,
+        lambda: loss * learned,
+        lambda: -(loss / learned),
+    ):
+        with pytest.raises(hs.ParameterError, match=r"a tensor of shape \(\) that is differentiated"):
+            combined()
+
+
+def test_penalties_of_single_records_are_let_pass() -> None:
+    model, optimizer, criterion, loader = private(nn.Linear(4, 2), "ghost")
+    x, y = next(iter(loader))
+    output = model(x)
+    of_each = 3.0 * output.pow(2).sum(1)
+    (0.5 * (criterion(output, y) + of_each) * torch.ones(()) - x.mean()).backward()
+    weights, plain = list(model.parameters()), nn.Linear(4, 2)
+    plain.load_state_dict(model._module.state_dict())
+    expected = torch.zeros(10)
+    for one, wanted in zip(x, y, strict=True):
+        predicted = plain(one)
+        loss = 0.5 * ((predicted - wanted).pow(2).sum() + 3.0 * predicted.pow(2).sum())
+        row = torch.cat([each.flatten() for each in torch.autograd.grad(loss, list(plain.parameters()))])
+        expected += row / max(1.0, float(row.norm()))
+    found = torch.cat([weight.grad.flatten() for weight in weights])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    optimizer.step()

@@ -17,7 +17,7 @@ import scipy  # its parts are loaded when they are used
 
 from .._base.lazy import needing
 from .._base.types import Array
-from .._base.validation import ParameterError, real
+from .._base.validation import ParameterError, plain, real
 from ..matrix.rounding import MOST_ROUNDING
 
 with needing("hockeystick.interop.jax_privacy needs JAX Privacy 2.0 or later", extra="jax-privacy"):
@@ -80,7 +80,7 @@ def check_config(config: Any) -> None:
             f"dtype = {config.dtype!r}: must be float32 or float64; noise of 16 bits ends at about three standard deviations, and sums are rounded "
             "by more than the clipping norm; complex noise has half of the variance in each part"
         )
-    clipping_norm = real("l2_clip_norm", getattr(config, "l2_clip_norm", 1.0), 0.0, allow_inf=True)
+    clipping_norm = real("l2_clip_norm", plain(getattr(config, "l2_clip_norm", 1.0)), 0.0, allow_inf=True)
     least = _ROOM * math.sqrt(float(np.finfo(kind).tiny))
     if not clipping_norm >= least:
         raise ParameterError(

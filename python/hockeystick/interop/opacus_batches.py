@@ -10,6 +10,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 from numbers import Integral
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -143,54 +144,90 @@ def check_repeats(dataset: Any) -> None:
     Seen are the places of ``Subset``, and the parts of ``ConcatDataset``, also inside data sets that hold one of as many records (a
     transformation); not copies that a data set of one's own, or a table, has.
     """
-    seen: list[tuple[Any, range]] = []
-    origins = _origins(dataset, seen)
-    if isinstance(origins, range):
-        return
-    numbers, counts = np.unique(origins, return_counts=True)
-    if counts.max(initial=0) > 1:
-        which = int(np.argmax(counts > 1))
-        place = int(numbers[which]) - max(own.start for _, own in seen if own.start <= numbers[which])
-        raise ParameterError(
-            f"data_loader.dataset: has a record, at {place} of what it is a subset of or made up from, {counts[which]} times, must have it once; each copy is "
-            "drawn and clipped by itself, so that the record moves the sum by several times max_grad_norm: leave copies out, and give records that "
-            "should count more a larger weight in the loss"
+    found: list[tuple[Any, list[Any]]] = []
+    _trace(dataset, None, found)
+    for source, uses in found:
+        places = np.sort(
+            np.concatenate([np.zeros(0, np.int64), *(each for each in uses if each is not None)])
         )
+        whole = sum(each is None for each in uses)
+        again = places if whole else places[1:][places[1:] == places[:-1]]
+        place = int(again[0]) if len(again) else 0
+        times = whole + int(np.count_nonzero(places == place))
+        if times > 1 and _size(source) != 0:
+            raise ParameterError(
+                f"data_loader.dataset: has a record, at {place} of what it is a subset of or made up from, {times} times, must have it once; each copy is "
+                "drawn and clipped by itself, so that the record moves the sum by several times max_grad_norm: leave copies out, and give records that "
+                "should count more a larger weight in the loss"
+            )
 
 
-def _origins(dataset: Any, seen: list[tuple[Any, range]], depth: int = 8) -> Any:
-    """Numbers of the records of ``dataset``, which each has wherever it comes from: a range, or an array of what is made up from others, which are put in ``seen``."""
-    if depth and is_a(dataset, "ConcatDataset"):
-        parts = [_origins(part, seen, depth - 1) for part in getattr(dataset, "datasets", ())]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *map(np.asarray, parts)])
-    if depth and is_a(dataset, "Subset"):
-        indices, whole = np.asarray(dataset.indices), _origins(dataset.dataset, seen, depth - 1)
-        if indices.dtype.kind in "iu" and len(whole):
-            # Negative ones count from the end.
-            places = indices % len(whole)
-            return whole.start + places if isinstance(whole, range) else whole[places]
-    inner = _transformed(dataset) if depth else None
-    if inner is not None:
-        return _origins(inner, seen, depth - 1)
-    for each, own in seen:
-        if each is dataset:
-            return own
-    start = seen[-1][1].stop if seen else 0
-    seen.append((dataset, range(start, start + (_size(dataset) or 0))))
-    return seen[-1][1]
+def _trace(dataset: Any, wanted: Any, found: list[tuple[Any, list[Any]]], depth: int = 8) -> None:
+    """Find which data sets the records of ``dataset`` at the places ``wanted`` (None: all) come from, and where they are there."""
+    below = _below(dataset, wanted) if depth else []
+    for part, taken in below:
+        _trace(part, taken, found, depth - 1)
+    if not below:
+        uses = next((uses for source, uses in found if source is dataset), None)
+        if uses is None:
+            found.append((dataset, uses := []))
+        uses.append(wanted)
 
 
-def _transformed(dataset: Any) -> Any:
-    """The one data set in ``dataset``, if it has as many records, or None."""
-    attributes = getattr(dataset, "__dict__", {}).values()
-    held = [each for each in attributes if isinstance(each, torch.utils.data.Dataset)]
-    return held[0] if len(held) == 1 and _size(held[0]) == _size(dataset) is not None else None
+def _below(dataset: Any, wanted: Any) -> list[tuple[Any, Any]]:
+    """Which data sets ``dataset`` takes its records at ``wanted`` from, and where they are there; none if it has not the form of torch's classes.
+
+    Places are handed down, as a data set may be far larger than what is taken of it.
+    """
+    size = _size(dataset)
+    parts: Any = getattr(dataset, "datasets", None) if is_a(dataset, "ConcatDataset") else None
+    sizes: list[Any] = [_size(part) for part in parts] if isinstance(parts, (list, tuple)) else [None]
+    if None not in sizes and sum(sizes) == size:
+        ends = np.cumsum(sizes, dtype=np.int64).tolist()
+        return [
+            (part, _inside(wanted, end - n, end)) for part, end, n in zip(parts, ends, sizes, strict=True)
+        ]
+    indices = _places(getattr(dataset, "indices", None)) if is_a(dataset, "Subset") else None
+    if indices is not None and len(indices) == size:
+        taken = indices if wanted is None else indices[_inside(wanted, 0, size)]
+        return [(dataset.dataset, _from_start(taken, _size(dataset.dataset)))]
+    members = getattr(dataset, "__dict__", {}).values()
+    held = [each for each in members if isinstance(each, torch.utils.data.Dataset)]
+    return [(held[0], wanted)] if len(held) == 1 and _size(held[0]) == size is not None else []
+
+
+def _inside(places: Any, begin: int, end: int) -> Any:
+    """Those from ``begin`` to ``end``, counted from there; all if all are wanted."""
+    return places if places is None else places[(places >= begin) & (places < end)] - begin
+
+
+def _from_start(places: Any, size: int | None) -> Any:
+    """Places that are counted from the end, counted from the start."""
+    if size is None or places.min(initial=0) >= 0:
+        return places
+    return np.where(places < 0, places + size, places)
+
+
+def _places(indices: Any) -> Any:
+    """The ``indices`` of a Subset as an array of integers, one for each record; None where they are something else."""
+    if isinstance(indices, range):
+        return np.arange(indices.start, indices.stop, indices.step)
+    try:
+        values = np.asarray(indices.cpu() if hasattr(indices, "cpu") else indices)
+        if values.dtype == object:
+            values = np.array([index(each) for each in values.flat], np.int64)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None  # of several lengths, or names
+    if values.dtype.kind not in "iu" or values.ndim == 0 or values.size != len(values):
+        return None
+    return values.reshape(-1).astype(np.int64)
 
 
 def _size(dataset: Any) -> int | None:
+    """The length, or None where there is none; torch leaves it to each class how it says so."""
     try:
         return len(dataset)
-    except (TypeError, NotImplementedError):
+    except (TypeError, AttributeError, NotImplementedError, ValueError):
         return None
 
 

@@ -10,6 +10,7 @@ from .._base.lazy import needing
 from .._base.validation import ParameterError
 from .opacus_ghost import watch_ghost
 from .opacus_modules import has_trained, is_a, trains, trains_anywhere
+from .opacus_steps import states_of
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
@@ -55,11 +56,19 @@ class RecordTensor(DPTensorFastGradientClipping):  # type: ignore[misc, unused-i
         """Norms, then the sum: an exception in between leaves what is not clipped."""
         self.optimizer.is_unfinished = True
         super().backward()
-        self.optimizer.is_unfinished, self.optimizer.is_summed = False, True
+        self.optimizer.is_unfinished, self.optimizer.sums = False, states_of(self.optimizer)
 
 
 def _stays(name: str) -> Any:
     def operation(self: Any, *others: Any) -> Any:
+        for other in others:
+            # A number for all, which every record's factor multiplies: the more records, the more of it, and no norm is of it.
+            if getattr(other, "requires_grad", False) and other.shape != self.loss_per_sample.shape:
+                raise ParameterError(
+                    f"loss: a tensor of shape {tuple(other.shape)} that is differentiated is combined with it, must be of shape "
+                    f"{tuple(self.loss_per_sample.shape)}, one number for each record: ghost clipping would add the gradient of a penalty once for each record, "
+                    "without clipping it; for one of weights use the optimizer's weight_decay, and of outputs add the record's own"
+                )
         made = getattr(super(RecordTensor, self), name)(*others)
         made.__class__ = RecordTensor
         return made

@@ -123,27 +123,42 @@ def watch_sum(optimizer: Any) -> None:
 
     def zero_grad(set_to_none: bool = False) -> None:
         cleared(set_to_none)
-        optimizer.is_summed = False
+        optimizer.sums = None
         with torch.no_grad():
             for parameter in of_all_groups(optimizer):
                 if parameter.grad is not None:
                     parameter.grad.zero_()
 
-    optimizer.is_summed, optimizer.zero_grad = False, zero_grad
+    optimizer.sums, optimizer.zero_grad = None, zero_grad
+
+
+def states_of(optimizer: Any) -> list[tuple[Any, int]]:
+    """The gradients, and how often each has been changed in place."""
+    gradients = [parameter.grad for parameter in of_all_groups(optimizer)]
+    return [(gradient, 0 if gradient is None else gradient._version) for gradient in gradients]
 
 
 def check_summed(optimizer: Any) -> None:
-    """Raise ParameterError where ghost clipping has not made the gradients of this step: an interrupted pass, or another loss than its criterion's, leaves them as they are."""
+    """Raise ParameterError where the gradients of this step are not those that ghost clipping has made: it has made none, or they were changed since."""
     if getattr(optimizer, "is_unfinished", False):
         raise ParameterError(
             "optimizer.step: the last backward pass was interrupted, and gradients are not those that were clipped: begin this batch again with its "
             "forward pass"
         )
-    if not getattr(optimizer, "is_summed", True) and getattr(optimizer, "params", None) != []:
+    if not hasattr(optimizer, "sums") or getattr(optimizer, "params", None) == []:
+        return
+    if optimizer.sums is None:
         raise ParameterError(
             "optimizer.step: no loss that the criterion of make_private returned was differentiated since zero_grad, so that gradients are not the "
             "clipped sum: with ghost clipping call zero_grad, and then backward on what that criterion returns, for each batch"
         )
+    for (made, version), (now, changes) in zip(optimizer.sums, states_of(optimizer), strict=False):
+        if now is not None and (now is not made or changes != version):
+            raise ParameterError(
+                f"parameters: the gradient of one of shape {tuple(now.shape)} was changed after the backward pass, must be the clipped sum that this has made; "
+                "what another backward pass adds is not clipped, and a sum that is multiplied moves by more than max_grad_norm: one backward pass a "
+                "batch, of all losses added up, and no scaling or clipping of the sum"
+            )
 
 
 def forget_norms(optimizer: Any) -> None:
@@ -151,8 +166,8 @@ def forget_norms(optimizer: Any) -> None:
     for parameter in getattr(optimizer, "params", ()):
         if hasattr(parameter, "_norm_sample"):
             del parameter._norm_sample
-    if hasattr(optimizer, "is_summed"):
-        optimizer.is_summed = False
+    if hasattr(optimizer, "sums"):
+        optimizer.sums = None
 
 
 def check_seen(optimizer: Any, name: str) -> None:
