@@ -2,14 +2,19 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick.cli.commands import main
 from hockeystick.matrix.scheme import Scheme
+from hockeystick.montecarlo import bandmf_calibration
 from hockeystick.montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf
+
+from bench.baselines.exact import gaussian_delta
 
 STEPS = 24
 STRATEGY = hs.BandedToeplitz.optimized(STEPS, 4)
@@ -412,3 +417,71 @@ def test_users_of_several_examples_move_the_fallback_by_all_of_them() -> None:
     assert found.fell_back
     moved = 3.0 * strategy.sensitivity(2, None)
     assert hs.account(hs.Gaussian(found.noise_multiplier / moved)).epsilon_bounds(0.05).lower <= 3.0
+
+
+@pytest.mark.parametrize(("adjacency", "moved"), [("zero_out", 1.0), ("replace_one", 2.0)])
+def test_the_fallback_leaves_room_for_a_wrong_verdict(
+    adjacency: str, moved: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is accounted at the delta that is tested, under the adjacency asked for; also where the verifier is chosen again.
+
+    Four steps, of which an example may take part in two: the unamplified input moves by sqrt(2), or twice that.
+    """
+    epsilon, delta = 2.0, 5e-5
+    seeds: list[int] = []
+
+    def answering(answer: Any) -> Any:
+        def asked(*given: Any) -> Any:
+            seeds.append(given[-2])
+            return answer
+
+        return asked
+
+    monkeypatch.setattr(bandmf_calibration, "propose", answering((1.0,)))
+    monkeypatch.setattr(bandmf_calibration, "is_hopeful", answering(False))
+    monkeypatch.setattr(bandmf_calibration, "choose", answering(()))  # none is accepted
+    for scheme in (hs.matrix.TruncatedBMinSep(4, 2, 0.4, 12, 2), hs.BMinSep(4, 2, 0.4)):
+        found = hs.calibrate_bandmf(
+            hs.Identity(4), scheme, epsilon, delta, adjacency=adjacency, seed=1, fallback="unamplified"
+        )
+        assert found.fell_back
+        assert found.plan is not None
+        assert seeds.pop() == found.seed == 1
+        assert 1 not in seeds  # what pilots see, the verifier does not
+        tested, failure = found.plan.tested_delta, found.plan.failure_probability
+        assert tested + failure * (1.0 - tested) <= delta * (1.0 + 1e-15)
+        assert (
+            0.9 * tested < gaussian_delta(moved * math.sqrt(2.0) / found.noise_multiplier, epsilon) <= tested
+        )
+
+
+def test_what_is_released_was_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less and less noise is asked for, up to the first rejection: what was rejected is not what is run."""
+    choose = bandmf_calibration.choose
+
+    def rejecting(make: Any, candidates: Any, *rest: Any) -> Any:
+        verdicts = choose(make, candidates, *rest)
+        *accepted, last = verdicts
+        assert accepted
+        assert all(entry.accepted for entry in accepted)
+        return (*accepted, replace(last, accepted=False))
+
+    given = {"candidates": (2.0, 2.2, 2.4), "seed": 3, "fallback": "unamplified", "method": "plain"}
+    scheme = hs.BMinSep(STEPS, 1, 0.2)
+    whole = calibrate_bandmf(hs.Identity(STEPS), scheme, 1.0, 0.05, **given)
+    assert whole.noise_multiplier == min(entry.noise_multiplier for entry in whole.verifications)
+    monkeypatch.setattr(bandmf_calibration, "choose", rejecting)
+    found = calibrate_bandmf(hs.Identity(STEPS), scheme, 1.0, 0.05, **given)
+    *accepted, last = found.verifications
+    assert not last.accepted
+    assert found.noise_multiplier == accepted[-1].noise_multiplier > last.noise_multiplier
+
+
+def test_a_verifier_that_proves_more_than_the_target_is_refused() -> None:
+    """With the probability of a wrong verdict it is more than delta, though what is tested is less."""
+    plan = bandmf_calibration.plan_verification(threshold=0.01, samples=2000)
+    between = 0.5 * (plan.tested_delta + plan.target_delta)
+    assert plan.tested_delta < between < plan.target_delta
+    given = (hs.Identity(STEPS), hs.BMinSep(STEPS, 1, 0.2), 1.0)
+    with pytest.raises(hs.ParameterError, match="prove delta = "):
+        calibrate_bandmf(*given, between, threshold=0.01, samples=2000, seed=1)

@@ -4,12 +4,13 @@ import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.montecarlo.direction import loss_error
+from hockeystick.montecarlo.direction import Direction, loss_error
 from hockeystick.montecarlo.estimate import estimate_delta
 from hockeystick.montecarlo.half_space import (
     HalfSpaceProposal,
@@ -22,6 +23,7 @@ from hockeystick.montecarlo.half_space import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from tests import enumeration
 from tests.montecarlo.test_tilted import answers_alike, strategy
@@ -462,3 +464,36 @@ def test_bounded_losses_bound_from_above_only() -> None:
     for steps, bands, min_sep in [(6, 2, 2), (3, 3, 3)]:
         apart = hs.BandMF(strategy(steps, bands), hs.matrix.RMinSep(steps, min_sep, 0.4), sigma)
         assert estimate_delta(apart, epsilon, 10_000, 3).lower > 0.0
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.2])
+def test_what_is_certain_is_not_taken_for_less(epsilon: float) -> None:
+    """One step of little noise, where delta is nearly all that the half space allows.
+
+    Q/P falls in y, so that outputs below one threshold count: normal distribution functions say how much.
+    """
+    sigma, p = 0.2, 0.5
+    threshold = 0.5 + sigma**2 * math.log((math.exp(-epsilon) - (1.0 - p)) / p)
+    without, with_it = stats.norm.cdf(threshold / sigma), stats.norm.cdf((threshold - 1.0) / sigma)
+    exact = without - math.exp(epsilon) * ((1.0 - p) * without + p * with_it)
+    mechanism = hs.BandMF(hs.Identity(1), hs.Poisson(1, p), sigma)
+    for samples, method in ((600, "auto"), (600, "tilted"), (5000, "auto")):
+        found = estimate_delta(mechanism, epsilon, samples, 1, method, adjacency="add")
+        assert 0.98 * exact < found.lower <= exact <= found.upper < 1.02 * exact
+
+
+def test_pilots_draw_from_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proposal chosen by the very samples that it is to weigh would make no interval."""
+    seeds = []
+    tune = Direction.tune
+
+    def watched(self: Direction, seed: int, **settings: Any) -> Any:
+        seeds.append(seed)
+        return tune(self, seed, **settings)
+
+    monkeypatch.setattr(Direction, "tune", watched)
+    mechanism = hs.BandMF(hs.Identity(5), hs.Poisson(5, 0.3), 0.8)
+    found = estimate_delta(mechanism, 0.5, 2000, 7, "tilted")
+    assert found.seed == 7
+    assert len(found.directions) == len(seeds) == len({*seeds})
+    assert found.seed not in seeds

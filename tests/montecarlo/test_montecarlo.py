@@ -131,6 +131,11 @@ def test_curve_under_zero_out_is_one_sided_where_a_null_is_as_none() -> None:
     response = hs.PoissonSampled(hs.RandomizedResponse(1.0, 3), 0.125) * 3
     lower, upper = curve_of(response, "add", "zero_out").between(np.array([0.1]))
     assert lower[0] == 0.0 < hs.account(response, "replace_one").delta_bounds(0.1).lower <= upper[0]
+    # One step of which this is so is enough, whatever is composed with it.
+    more_lower, more_upper = curve_of(response + hs.Gaussian(20.0) * 1, "add", "zero_out").between(
+        np.array([0.1])
+    )
+    assert more_lower[0] == 0.0 < upper[0] <= more_upper[0]
 
 
 def same(one: DeltaEstimate, two: DeltaEstimate) -> bool:

@@ -429,3 +429,11 @@ def test_expected_batch_size_asks_for_the_graph():
     scheme = hs.matrix.MultiAttributionBMinSep(10, 2, 0.1, examples_per_user=2)
     with pytest.raises(hs.ParameterTypeError, match="graph = None"):
         scheme.expected_batch_size(100)
+
+
+def test_ids_of_users_end_below_their_number():
+    """An id too large would be looked up behind the end of what is kept for each user."""
+    AttributionGraph(np.array([0, 1]), np.array([2]), 3)
+    for users in (0, 1, 2):
+        with pytest.raises(hs.ParameterError, match="in range"):
+            AttributionGraph(np.array([0, 1]), np.array([2]), users)

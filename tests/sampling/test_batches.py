@@ -34,6 +34,7 @@ DESCRIPTIONS: dict[str, Any] = {
     "dp_sgd": hs.dp_sgd(1.0, N, 6, steps=STEPS),
     "cyclic": hs.CyclicPoisson(STEPS, 5, 0.5),
     "balls in bins": hs.BallsInBins(STEPS, 5),
+    "random allocation": hs.RandomAllocation(1.0, 4) * (STEPS // 4),
     "cold": hs.BMinSep(STEPS, 4, 0.1, False),
     "warm": hs.BMinSep(STEPS, 4, 0.1),
     "listed": hs.BMinSep(STEPS, 4, 0.8),
@@ -166,15 +167,30 @@ def test_threads() -> None:
     assert sorted(taken) == sorted(whole)
 
 
-def test_batches_and_noise_share_a_seed_but_no_bits() -> None:
+def test_batches_and_noise_share_a_seed_but_no_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """One secret for the whole run: what is drawn for one purpose says nothing about the other."""
     from hockeystick._base.randomness import derive_key
+    from hockeystick.matrix import noise
+    from hockeystick.sampling import batches
 
-    keys = {
-        derive_key(7, purpose)
-        for purpose in ("hs batches 1", "hs batch print", "hs noise 1", "hs noise print")
-    }
-    assert len(keys) == 4
+    keys: dict[str, set[bytes]] = {"batches": set(), "noise": set()}
+
+    def watched(taken: set[bytes]) -> Any:
+        def derive(seed: Any, purpose: str) -> bytes:
+            key = derive_key(seed, purpose)
+            taken.add(key)
+            return key
+
+        return derive
+
+    monkeypatch.setattr(batches, "derive_key", watched(keys["batches"]))
+    monkeypatch.setattr(noise, "derive_key", watched(keys["noise"]))
+    drawn = hs.Poisson(STEPS, 0.5).batches(N, 7)
+    rows = hs.matrix.CorrelatedNoise(hs.Identity(STEPS), 5, 1.0, seed=7)
+    drawn.next(), rows.next()
+    drawn.state_dict(), rows.state()
+    assert min(len(taken) for taken in keys.values()) > 1
+    assert not keys["batches"] & keys["noise"]
 
 
 # --- Refusals -------------------------------------------------------------------------------------------

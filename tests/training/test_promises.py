@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick._base import storage
 from hockeystick.training import TrainingPlan
+from numpy.typing import NDArray
+from scipy import stats
 
 from tests.training.test_tuning import RUNS, plan
 
 KIND = "training plan"
+Numbers: TypeAlias = NDArray[np.float64]
+Tail: TypeAlias = Callable[[Numbers], Numbers]
 
 
 def altered(path: Path, **guarantee: Any) -> None:
@@ -240,3 +246,169 @@ def test_a_verified_plan_is_for_the_adjacency_that_was_asked_for() -> None:
     assert plan.adjacency == "replace_one"
     for verdict in plan.guarantee.evidence["verifications"]:
         assert {direction for direction, _, _ in verdict["means"]} == {"replace_one"}
+
+
+def largest_gap(one: Tail, other: Tail, epsilon: float) -> float:
+    """The largest Pr_1[y > t] - e^epsilon Pr_0[y > t] on a grid of thresholds: a delta that an attack attains."""
+    thresholds = np.linspace(-30.0, 30.0, 60_001)
+    return float((one(thresholds) - math.exp(epsilon) * other(thresholds)).max())
+
+
+def noisy_tail(sigma: float, probability: float, shift: float) -> Tail:
+    """Pr[y > t] of one noisy sum in which an example of gradient ``shift`` takes part with this probability."""
+    return lambda t: (
+        (1.0 - probability) * stats.norm.sf(t / sigma) + probability * stats.norm.sf((t - shift) / sigma)
+    )
+
+
+def test_noise_found_for_the_best_of_several_runs_is_enough_for_the_best() -> None:
+    """Whoever releases the largest of K sums, K geometric: its distribution function is that law's generating function."""
+    epsilon, delta, mean = 1.0, 1e-4, 5.0
+
+    def best(tail: Tail) -> Tail:
+        stop = 1.0 / mean
+
+        def of_several(t: Numbers) -> Numbers:
+            one = tail(t)  # 1 - p x / (1 - (1 - p) x) at x = 1 - one
+            return np.asarray(one / (stop + (1.0 - stop) * one))
+
+        return of_several
+
+    made = hs.plan_training(
+        lambda sigma: hs.PoissonSampled(hs.Gaussian(sigma), 0.9) * 1,
+        100,
+        epsilon=epsilon,
+        delta=delta,
+        tuning=hs.Repetitions.geometric(mean=mean),
+    )
+    tails = [noisy_tail(made.noise_multiplier, 0.9, shift) for shift in (1.0, 0.0)]
+    assert 0.0 < largest_gap(*map(best, tails), epsilon) <= delta
+    assert largest_gap(*tails, epsilon) < 0.1 * delta  # one run alone would need less noise
+
+
+def test_noise_is_found_under_the_adjacency_of_the_plan() -> None:
+    epsilon, delta = 1.0, 1e-4
+    needed = {}
+    for adjacency, shift in (("replace_one", -1.0), ("zero_out", 0.0)):
+        made = hs.plan_training(
+            lambda sigma: hs.PoissonSampled(hs.Gaussian(sigma), 0.5) * 1,
+            100,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+        )
+        needed[adjacency] = made.noise_multiplier
+        tails = [noisy_tail(made.noise_multiplier, 0.5, gradient) for gradient in (1.0, shift)]
+        assert 0.9 * delta < largest_gap(*tails, epsilon) <= delta
+    assert needed["replace_one"] > 1.2 * needed["zero_out"]
+
+
+def test_a_run_that_ends_within_an_epoch_is_accounted_for_the_whole_of_it() -> None:
+    """The first of four steps alone is a sum in which the example takes part with probability 1/4."""
+    made = hs.plan_training(
+        lambda sigma: hs.RandomAllocation(sigma, 4) * 2, SIZE, noise_multiplier=1.3, delta=1e-3
+    )
+    assert made.steps == 8
+    spent = [made.spent(steps) for steps in range(1, 9)]
+    tails = [noisy_tail(1.3, 0.25, shift) for shift in (1.0, 0.0)]
+    assert spent[0] is not None
+    assert largest_gap(*tails, spent[0]) <= 1e-3
+    assert spent[:4] == [spent[0]] * 4
+    assert spent[4:] == [made.epsilon] * 4
+    assert spent[0] < made.epsilon
+
+
+def test_plans_of_the_same_promise_are_told_apart_by_what_is_drawn() -> None:
+    """The entries of a strategy are no part of its name: these have columns of the same norms, and the same epsilon."""
+    entries = np.tile([1.0, 0.2, 0.4], (6, 1))
+    entries[4], entries[5] = (1.0, 0.3, 0.0), (1.0, 0.0, 0.0)
+    swapped = entries.copy()
+    swapped[:4, 1:] = entries[:4, :0:-1]
+    made = [
+        hs.plan_training(
+            hs.CyclicPoisson(6, 3, 0.3),
+            SIZE,
+            strategy=hs.matrix.Banded(columns),
+            noise_multiplier=1.0,
+            delta=1e-3,
+        )
+        for columns in (entries, swapped)
+    ]
+    assert math.isclose(made[0].epsilon, made[1].epsilon, rel_tol=1e-9)
+    made[1] = replace(made[1], guarantee=made[0].guarantee)
+    assert made[0] != made[1]
+
+
+@pytest.mark.parametrize(
+    "graphs",
+    [
+        ([[0], [0], [1], [1]], [[0], [1], [0], [1]]),  # of equally many users each
+        ([[0, 1], [0], [1]], [[0], [1], [0, 1]]),  # of the same users, in another order of examples
+    ],
+)
+def test_graphs_are_told_apart_by_who_owns_what(graphs: tuple[list[list[int]], ...], tmp_path: Path) -> None:
+    one, other = (hs.AttributionGraph.from_lists(lists) for lists in graphs)
+    made = hs.plan_training(
+        hs.BMinSep(4, 2, 0.2, examples_per_user=2),
+        one.num_examples,
+        graph=one,
+        strategy=2,
+        epsilon=3.0,
+        delta=0.05,
+        noise_multiplier=6.0,
+        calibration_seed=4,
+    )
+    made.save(tmp_path / "plan")
+    assert TrainingPlan.load(tmp_path / "plan", graph=one) == made
+    with pytest.raises(hs.ParameterError, match="the one that the plan was made with"):
+        TrainingPlan.load(tmp_path / "plan", graph=other)
+    assert replace(made, graph=other) != made
+
+
+@pytest.mark.parametrize("state_dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("with_state", [False, True])
+def test_a_resumed_run_has_the_noise_of_its_clipping_norm(
+    tmp_path: Path, with_state: bool, state_dtype: type
+) -> None:
+    """Noise for gradients of norm 1 would be too little for those of norm 2.5; other bits would show a difference of two sums."""
+    made = hs.plan_training(
+        hs.CyclicPoisson(12, 3, 0.3),
+        SIZE,
+        strategy=hs.BandedToeplitz.square_root(12, 3),
+        noise_multiplier=0.8,
+        delta=1e-4,
+    )
+    how = {"clipping_norm": 2.5, "state_dtype": state_dtype, "seed": 27_182_818}
+
+    def noise(run: hs.training.TrainingRun, steps: int) -> list[np.ndarray]:
+        released = []
+        for _ in range(steps):
+            step = run.next()
+            assert step.indices.ndim == 1
+            released.append(step.add_noise(np.zeros(7)))
+        return released
+
+    whole = noise(made.start(7, **how), 12)
+    with made.start(7, path=tmp_path / "run", **how) as run:
+        noise(run, 5)
+        state = run.state() if with_state else None
+    with made.resume(tmp_path / "run", state=state) as run:
+        assert run.clipping_norm == 2.5
+        np.testing.assert_array_equal(noise(run, 7), whole[5:])
+    # By hand: C times the rows is independent noise of this scale, whatever the state is kept in.
+    recovered = made.strategy.matrix() @ np.array(whole) / (0.8 * 2.5)
+    assert 0.6 < recovered.std() < 1.4
+
+
+def test_sums_of_millions_of_numbers_are_measured_whole() -> None:
+    """The norm is summed up in portions: what is too large may be in any of them."""
+    size = 2**20 + 8
+    made = hs.plan_training(hs.Poisson(3, 1.0), 2, noise_multiplier=1.0, delta=1e-3)
+    for place in (slice(0, 16), slice(size - 4, size)):
+        run = made.start(size, seed=1)
+        step = run.next()
+        assert len(step.indices) == 2
+        total = np.zeros(size, np.float32)
+        total[place] = 1.1  # no entry is beyond the norm of two clipped gradients, all of them are
+        with pytest.raises(hs.training.DeviationError, match="its norm is beyond"):
+            step.add_noise(total)
