@@ -14,11 +14,11 @@ namespace {
 // speed: how far from p the line's theta may be; how closely it is looked for; how many nodes there may be;
 // the strips around it; the cells in which its decay is bounded, and their ends beside theta. Of large powers
 // all of that is narrower: so many standard deviations. Within a run terms change by up to about e to a third
-// of them beside each other.
+// of them beside each other; more than there are frequencies need no number of their own.
 constexpr double farthest_theta = 1e12, close_theta = 0.05, most_nodes = 1e5;
 constexpr int strips_tried = 24, cells = 96;
 constexpr double worst_log_error = -10;  // of a node, beside the real one
-constexpr double first_cell = 0.05, last_cell = 1e5, deviations = 9, share_of_run = 3;
+constexpr double first_cell = 0.05, last_cell = 1e5, deviations = 9, share_of_run = 3, longest_run = 1e9;
 
 double log_transform(const AllocationPart& part, double theta) {
     const CutStep::Log log = part.at(theta);
@@ -108,8 +108,9 @@ double PowerLine::log_bound(double tau) const {
 }
 
 std::size_t PowerLine::run_from(double tau, double step) const {
-    return static_cast<std::size_t>(
-        std::max(1.0, std::abs(Complex(power_, tau)) / (share_of_run * std::sqrt(power_)) / step));
+    // A single frequency may have a step of 0.
+    return static_cast<std::size_t>(std::clamp(
+        std::abs(Complex(power_, tau)) / (share_of_run * std::sqrt(power_)) / step, 1.0, longest_run));
 }
 
 std::optional<PowerLine::Plan> PowerLine::plan(double step, std::size_t size, double log_wanted) const {

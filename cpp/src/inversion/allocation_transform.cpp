@@ -187,7 +187,8 @@ Transform::Row AllocationTransform::row(double s, double step, std::size_t size,
         row = {found->shift, std::move(found->value), std::move(found->error)};
     }
     for (std::size_t j = 0; j < size; ++j) {
-        row.error[j] += 4 * u * std::abs(row.value[j]);
+        // Where hardly anything is left, what rounds is the 1.
+        row.error[j] += u * (4 * std::abs(row.value[j]) + 1);
         row.value[j] -= 1.0;
     }
     return row;
