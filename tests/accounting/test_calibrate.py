@@ -444,11 +444,6 @@ def test_search(root: float, width: float, power: float, blind: bool, rising: bo
 
 def test_the_bounds_of_what_is_out_of_reach_enclose_it() -> None:
     """Of a Gaussian at the largest noise that is allowed, by its closed form, wherever the search began."""
-
-    def divergence(sigma: float, epsilon: float) -> Any:
-        x, mu = mp.mpf(epsilon), 1 / mp.mpf(sigma)
-        return mp.ncdf(mu / 2 - x / mu) - mp.exp(x) * mp.ncdf(-mu / 2 - x / mu)
-
     for sigma, epsilon, delta in ((1.0, 0.5, 1e-6), (3.0, 0.25, 1e-4), (10.0, 0.0, 1e-3)):
         for start in (0.1, sigma):
             with pytest.raises(hs.UnreachableError) as caught:
@@ -456,11 +451,14 @@ def test_the_bounds_of_what_is_out_of_reach_enclose_it() -> None:
             found = caught.value
             assert found.safest == sigma
             with mp.workdps(40):
-                assert found.delta_bounds.lower <= divergence(sigma, epsilon) <= found.delta_bounds.upper
+                mu = 1 / mp.mpf(sigma)
+                assert (
+                    found.delta_bounds.lower <= exact.gaussian_delta(mu, epsilon) <= found.delta_bounds.upper
+                )
                 # It falls: what is reached is on either side of the target.
                 low, high = found.epsilon_bounds
                 assert epsilon < low <= high < math.inf
-                assert divergence(sigma, low) >= mp.mpf(delta) >= divergence(sigma, high)
+                assert exact.gaussian_delta(mu, low) >= mp.mpf(delta) >= exact.gaussian_delta(mu, high)
 
 
 def test_nan_fits_nothing() -> None:

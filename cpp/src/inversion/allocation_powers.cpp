@@ -14,7 +14,7 @@ namespace {
 // speed: how far from p the line's theta may be; how closely it is looked for; how many nodes there may be;
 // the strips around it; the cells in which its decay is bounded, and their ends beside theta. Of large powers
 // all of that is narrower: so many standard deviations. Within a run terms change by up to about e to a third
-// of them beside each other; more than there are frequencies need no number of their own.
+// of them beside each other, and no row has as many frequencies as the longest.
 constexpr double farthest_theta = 1e12, close_theta = 0.05, most_nodes = 1e5;
 constexpr int strips_tried = 24, cells = 96;
 constexpr double worst_log_error = -10;  // of a node, beside the real one

@@ -190,22 +190,21 @@ def _below(dataset: Any, wanted: Any) -> list[tuple[Any, Any]]:
     indices = _places(getattr(dataset, "indices", None)) if is_a(dataset, "Subset") else None
     if indices is not None and len(indices) == size:
         taken = indices if wanted is None else indices[_inside(wanted, 0, size)]
-        return [(dataset.dataset, _from_start(taken, _size(dataset.dataset)))]
+        # Negative ones count from the end.
+        return [(dataset.dataset, np.where(taken < 0, taken + (_size(dataset.dataset) or 0), taken))]
+    return [(inner, wanted) for inner in _transformed(dataset)]
+
+
+def _transformed(dataset: Any) -> list[Any]:
+    """The one data set that ``dataset`` holds, if that has as many records."""
     members = getattr(dataset, "__dict__", {}).values()
     held = [each for each in members if isinstance(each, torch.utils.data.Dataset)]
-    return [(held[0], wanted)] if len(held) == 1 and _size(held[0]) == size is not None else []
+    return held if len(held) == 1 and _size(held[0]) == _size(dataset) is not None else []
 
 
 def _inside(places: Any, begin: int, end: int) -> Any:
     """Those from ``begin`` to ``end``, counted from there; all if all are wanted."""
     return places if places is None else places[(places >= begin) & (places < end)] - begin
-
-
-def _from_start(places: Any, size: int | None) -> Any:
-    """Places that are counted from the end, counted from the start."""
-    if size is None or places.min(initial=0) >= 0:
-        return places
-    return np.where(places < 0, places + size, places)
 
 
 def _places(indices: Any) -> Any:
