@@ -1201,6 +1201,21 @@ def test_pages_stand_alone(kinds):
     assert "<script" not in report.to_html(plots=False)
 
 
+def test_the_page_of_a_plan_that_weighted_samples_verified():
+    """Where delta is small the verifier compares no mean with a threshold; its page raised KeyError at the end of the run."""
+    pytest.importorskip("matplotlib")
+    plan = hs.plan_training(
+        hs.BMinSep(8, 2, 0.1), SIZE, strategy=2, epsilon=4.0, delta=1e-5, calibration_seed=1
+    )
+    assert plan.guarantee.kind == "verified"
+    assert "threshold" not in plan.guarantee.evidence["plan"]
+    (axes,) = hs.training.plot_proof(plan).axes
+    (line,) = [line for line in axes.lines if line.get_label() == "tested delta"]
+    assert set(line.get_ydata()) == {plan.guarantee.evidence["plan"]["tested_delta"]}
+    assert max(axes.lines[0].get_ydata()) < plan.guarantee.evidence["plan"]["tested_delta"] < plan.delta
+    assert plan.start(DIMENSION).report().to_html().count("<svg") == 2
+
+
 def test_what_the_guarantee_means():
     """From the curve, or where samples verified one point of it from (epsilon, delta) alone, which allows more attacks."""
     plan = hs.plan_training(hs.Poisson(200, 0.01), dataset_size=1000, epsilon=2.0, delta=1e-5)

@@ -41,7 +41,7 @@ def plot_proof(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
     """Draw what the guarantee rests on; return the figure.
 
     A certified plan: the bounds on delta(epsilon), and the guarantee as a point. A verified one: the verifier's mean for each
-    candidate and the threshold. Saves to ``path`` if given.
+    candidate, and the threshold; with weighted samples, whose means are of delta, the delta that is tested. Saves to ``path`` if given.
     """
     figure, axes = new_figure(6.5, 3.6, path)
     if plan.guarantee.kind == "certified":
@@ -60,7 +60,8 @@ def plot_proof(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
             ]
             if points:
                 axes.plot(*zip(*points, strict=True), marker, label="accepted" if accepted else "rejected")
-        axes.axhline(evidence["plan"]["threshold"], color="gray", linestyle="--", label="threshold")
+        level = "threshold" if "threshold" in evidence["plan"] else "tested_delta"
+        axes.axhline(evidence["plan"][level], color="gray", linestyle="--", label=level.replace("_", " "))
         axes.axvline(plan.noise_multiplier, color="black", linestyle=":", label="released")
         axes.set_ylim(bottom=0.0)
         axes.set(
