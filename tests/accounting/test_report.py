@@ -1,7 +1,9 @@
 """Reports say everything, in words and in JSON, and never round a guarantee down."""
 
+import copy
 import json
 import math
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -382,6 +384,31 @@ def test_what_is_plausible_has_no_notes() -> None:
     assert hs.account(TruncatedPoissonGroup(1.0, 1000, 0.4, 110, groups=4)).report(delta=1e-6).notes == ()
     for described in (STEP * 10_000, hs.dp_sgd(0.7, 60_000, 256, epochs=60), hs.Laplace(1.0) * 3):
         assert hs.account(described).report(delta=1e-6, epsilon=1.0).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("described", "settings"),
+    [
+        (STEP * 40 + hs.Laplace(20.0) * 3, {}),
+        (hs.dp_sgd(1.0, 1000, 10, epochs=2), {"adjacency": "replace_one", "accuracy": 1e-5}),
+        (hs.RandomAllocation(2.0, 10), {"adjacency": "remove", "memory_limit": 2**24}),
+        (STEP * 40, {"engine": "fft"}),
+        (hs.FinitePair([0.6, 0.4], [0.4, 0.6]) * 3, {"adjacency": "add"}),
+    ],
+)
+def test_what_was_asked_already_is_copied_and_pickled(described: Any, settings: dict[str, Any]) -> None:
+    """Workers return profiles and reports; after the first question both held what the core made for it, which cannot be pickled."""
+    profile = hs.account(described, **settings)
+    report = profile.report(delta=1e-5, epsilon=1.0)
+    profile.tradeoff(0.1)
+    for way in (copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))):
+        other, same = way(profile), way(report)
+        assert repr(other) == repr(profile)
+        assert other.description == described
+        assert other.epsilon_bounds(1e-5) == profile.epsilon_bounds(1e-5)
+        assert other.delta_bounds(0.5) == profile.delta_bounds(0.5)
+        assert same == report
+        assert same.source.epsilon_bounds(1e-7) == profile.epsilon_bounds(1e-7)
 
 
 def test_tuning_is_accounted_declared_or_said_to_be_missing() -> None:

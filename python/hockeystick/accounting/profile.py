@@ -99,6 +99,10 @@ class PrivacyProfile(Shown):
         self._rest = self._other(rest) if self._rare else None
         self._declared = rare.Declared.of(self._process, adjacency)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy is the same question: what the core made for the answers so far is of this process.
+        return type(self), (self._description, *vars(self._settings).values())
+
     def _other(self, process: Composable, **changed: Any) -> PrivacyProfile:
         """Another process, asked in the same way but for what has ``changed``."""
         return account(process, **{**vars(self._settings), **changed})
