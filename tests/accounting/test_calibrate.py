@@ -371,6 +371,32 @@ def test_invalid_input_is_named(changes: dict[str, Any], message: str) -> None:
         budget(**changes)
 
 
+@pytest.mark.parametrize(
+    "calibrated",
+    [
+        lambda: hs.calibrate_noise_multiplier(lambda _: hs.dp_sgd(2.0, 1000, 10, epochs=5), 4.0, 1e-5),
+        lambda: hs.calibrate_noise_multiplier(
+            lambda _: hs.Gaussian(2.0), 1e4, 1e-5
+        ),  # one value alone is looked at
+        lambda: hs.calibrate_noise_multiplier(lambda _: sampled(2.0, 0.01), advantage=0.1),
+        lambda: hs.calibrate_steps(lambda _: sampled(2.0, 0.01) * 100, 4.0, 1e-5),
+        lambda: hs.calibrate_batch_size(lambda _: hs.dp_sgd(2.0, 1000, 10, epochs=5), 4.0, 1e-5),
+        lambda: hs.calibrate_sampling_probability(lambda _: sampled(2.0, 0.01), 4.0, 1e-5),
+    ],
+)
+def test_a_make_that_does_not_use_its_argument_is_refused(calibrated: Callable[[], Any]) -> None:
+    """Noise multipliers of 0.01 came out, and 10^9 steps: what was described keeps within the budget, and the value says nothing of it."""
+    with pytest.raises(hs.ParameterError, match=r"^make: must use its argument"):
+        calibrated()
+
+
+def test_what_no_value_changes_near_the_limit_is_calibrated() -> None:
+    """A noise multiplier that is raised to the least one that is allowed: all values below describe the same."""
+    found = hs.calibrate_noise_multiplier(lambda s: hs.Gaussian(max(s, 5.0)), 4.0, 1e-5)
+    assert found == 0.01
+    assert found.certificate.description == hs.Gaussian(5.0)
+
+
 def test_a_mistake_inside_make_is_passed_on() -> None:
     with pytest.raises(hs.ParameterError, match="noise_multiplier = -"):
         budget(make=lambda s: hs.Gaussian(-s))

@@ -225,6 +225,11 @@ def calibrate(
     found = Search(asked.look, axis, tolerance, asked.steepness).run(start)
     if found is None:
         raise _unreachable(asked, axis, start, parameter)
+    if found.value == axis.riskiest != axis.safest and asked.is_constant(axis.safest):
+        # Then the value says nothing of what is released, and whoever adds so little noise is not protected.
+        raise ParameterError(
+            f"make: must use its argument; it returns the same for {parameter} = {axis.low!r} and {axis.high!r}"
+        )
     accuracy = min(asked.accuracies[found.value], DEFAULT_ACCURACY)
     profile = asked.profile(found.value, accuracy)
     risk_bounds = asked.risk_bounds(profile)

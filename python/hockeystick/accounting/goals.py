@@ -188,6 +188,11 @@ class Budget:
             composition(self._made[value], f"make({value!r})")
         return account(self._made[value], self.adjacency, accuracy, self.memory_limit)
 
+    def is_constant(self, safest: float) -> bool:
+        """Whether ``make`` returns one description, that of some release, at ``safest`` as at all values so far."""
+        first, *others = [*self._made.values(), self.make(safest)]
+        return composition(first).steps > 0 and all(other == first for other in others)
+
     def epsilon_bounds(self, profile: PrivacyProfile) -> Bounds:
         self.evaluations += 1
         return profile.epsilon_bounds(self.delta)
