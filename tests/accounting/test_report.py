@@ -386,6 +386,19 @@ def test_what_is_plausible_has_no_notes() -> None:
         assert hs.account(described).report(delta=1e-6, epsilon=1.0).notes == ()
 
 
+@pytest.mark.parametrize("adjacency", ["add", "remove", "add_or_remove"])
+def test_the_report_of_groups_by_places_says_what_a_removed_record_takes_for_granted(adjacency: str) -> None:
+    """`batches` of the same description deals groups by places, for which the statement with this adjacency does not hold."""
+    strategy, scheme = hs.BandedToeplitz.square_root(8, 2), hs.CyclicPoisson(8, 2, 0.1)
+    (note,) = hs.account(hs.BandMF(strategy, scheme, 2.0), adjacency).report(delta=1e-6).notes
+    assert "by places in the data" in note
+    assert "CyclicPoisson" in note
+    assert adjacency in note
+    assert hs.account(hs.BandMF(strategy, scheme, 2.0), "zero_out").report(delta=1e-6).notes == ()
+    for alike in (hs.Poisson(8, 0.1), hs.CyclicPoisson(8, 1, 0.1), hs.BallsInBins(8, 2)):
+        assert hs.account(hs.BandMF(hs.Identity(8), alike, 2.0), adjacency).report(delta=1e-6).notes == ()
+
+
 @pytest.mark.parametrize(
     ("described", "settings"),
     [

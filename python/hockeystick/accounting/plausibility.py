@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..mechanisms.adjacency import COUNTS_DIFFER
 from ..mechanisms.descriptions import Composable, Step
 from ..mechanisms.sampled import NO_GUARANTEE
 
@@ -17,18 +18,20 @@ _LARGE_NOISE, _SMALL_NOISE = 500.0, 0.05
 _LARGE_DELTA = 0.01
 
 
-def notes(described: Composable, epsilon: float | None, delta: float | None) -> tuple[str, ...]:
-    """Remarks on a description and on the epsilon or delta that it is asked at, None where it is not.
+def notes(
+    described: Composable, adjacency: str, epsilon: float | None, delta: float | None
+) -> tuple[str, ...]:
+    """Remarks on a description, its adjacency and the epsilon or delta that it is asked at, None where it is not.
 
     >>> import hockeystick as hs
-    >>> notes(hs.dp_sgd(1.0, 1000, 10, epochs=1), None, 1e-2)[0]
+    >>> notes(hs.dp_sgd(1.0, 1000, 10, epochs=1), "add_or_remove", None, 1e-2)[0]
     'delta = 0.01 is not below 1/1000, one over the number of records: publishing one record outright would satisfy it'
     """
     parts = list(described.as_process().alternatives())
     sizes = [
         size for part in (described, *parts) if isinstance(size := getattr(part, "dataset_size", None), int)
     ]
-    found = [*_budget(epsilon, delta, min(sizes, default=None))]
+    found = [*_budget(epsilon, delta, min(sizes, default=None)), *_groups(described, adjacency)]
     for step, count in described.as_process():
         for part in step.alternatives():
             found += [*_unsound(part), *_step(part, count)]
@@ -45,6 +48,16 @@ def _budget(epsilon: float | None, delta: float | None, records: int | None) -> 
         yield f"delta = {delta!r} is large: are epsilon and delta swapped? Publishing each record with that probability satisfies it"
     if epsilon is not None and 0.0 < epsilon <= 1e-4:
         yield f"epsilon = {epsilon!r} is small: are epsilon and delta swapped?"
+
+
+def _groups(described: Any, adjacency: str) -> Iterator[str]:
+    scheme = getattr(described, "scheme", None)
+    if adjacency in COUNTS_DIFFER and scheme is not None and scheme.regroups():
+        yield (
+            f'adjacency = "{adjacency}" of {type(scheme).__name__} takes the group of a record to depend on nothing but the record, such as '
+            "its name; where groups are by places in the data, as in the batches that are drawn here, a record less moves others into other "
+            'groups: ask for "zero_out" or "replace_one"'
+        )
 
 
 def _unsound(step: Step) -> Iterator[str]:

@@ -465,7 +465,7 @@ class PrivacyProfile(Shown):
             advantage=self.advantage_bounds(),
             gdp=self._summary(DEFAULT_FLOOR, roughly=roughly) if risks else None,
             risks=tuple(Risk(self, roughly=True).table()) if risks else (),
-            notes=notes(self._description, epsilon, delta),
+            notes=notes(self._description, self.adjacency, epsilon, delta),
             deployment=declared(process, self.adjacency),
             source=self,
         )
