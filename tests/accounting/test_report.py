@@ -28,6 +28,13 @@ def test_printed_bounds_enclose_the_value(value: float) -> None:
     assert below >= value * (1 - 2e-5) - 5e-324
 
 
+@given(st.floats(1e-12, 1e12), st.integers(2, 8))
+def test_both_ends_of_a_range_are_written_alike(value: float, digits: int) -> None:
+    """A delta was "certified in [2.66557e-06, 0.00000266558]"."""
+    below, above = round_down(value, digits), round_up(value, digits)
+    assert all(("e" in text) == ("e" in f"{float(text):.{digits}g}") for text in (below, above))
+
+
 def test_infinity_is_printed() -> None:
     assert round_up(math.inf) == "inf"
 

@@ -56,7 +56,9 @@ def _rounded(value: float, digits: int, towards: float) -> str:
         with in_digits(digits + 2):
             exact = Decimal(text)
             unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
-            text = f"{exact + unit.copy_sign(Decimal(towards)):.{digits}g}"
+            moved = exact + unit.copy_sign(Decimal(towards))
+            # As floats are written: nobody is to count zeros of one end of a range and read the exponent of the other.
+            text = f"{moved:.{digits}g}" if -5 < moved.adjusted() < digits else f"{moved:.{digits - 1}e}"
     return text
 
 
