@@ -1,15 +1,17 @@
 """A grid answers each cell as `account` does, bit for bit; the rest is how it is asked and shown."""
 
+import copy
 import csv
 import io
 import json
 import math
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -115,10 +117,22 @@ def test_shapes_and_types() -> None:
     assert repr(same[0]) == "Grid(epsilon, shape=(2,), adjacency='add_or_remove', accuracy=0.001)"
 
 
-def test_results_are_frozen_and_detached() -> None:
+@pytest.mark.parametrize(
+    "way",
+    [
+        lambda grid: grid,
+        copy.copy,
+        copy.deepcopy,
+        lambda grid: pickle.loads(pickle.dumps(grid)),  # workers return grids
+    ],
+)
+def test_results_are_frozen_and_detached(way: Callable[[hs.accounting.Grid], hs.accounting.Grid]) -> None:
     noise = np.array([1.0, 2.0])
-    grid = hs.grid_epsilon(noise, 0.01, 100, 1e-5)
+    original = hs.grid_epsilon(noise, 0.01, 100, 1e-5)
     noise[:] = 7.0
+    grid = way(original)
+    assert repr(grid) == repr(original)
+    assert grid.upper.tolist() == original.upper.tolist()
     assert grid.inputs["noise_multiplier"].tolist() == [1.0, 2.0]
     for array in (grid.lower, grid.upper, grid.engine, *grid.inputs.values()):
         assert array.shape == (2,)

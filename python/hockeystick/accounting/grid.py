@@ -54,6 +54,14 @@ class Grid:
     adjacency: str
     accuracy: float
 
+    def __post_init__(self) -> None:
+        for array in (*self.inputs.values(), self.lower, self.upper, self.engine):
+            array.flags.writeable = False
+        object.__setattr__(self, "inputs", MappingProxyType(self.inputs))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple({**vars(self), "inputs": dict(self.inputs)}.values())
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape that the arguments broadcast to."""
@@ -166,14 +174,8 @@ def _grid(
     upper[cells] = np.clip(high, 0.0, 1.0 if quantity == "delta" else np.inf)
     engines[cells] = how
 
-    def result(array: NDArray[Any]) -> NDArray[Any]:
-        array.flags.writeable = False
-        return array.reshape(shape)
-
-    bounds = result(lower), result(upper)
-    return Grid(
-        quantity, MappingProxyType(inputs), *bounds, result(engines), settings.adjacency, settings.accuracy
-    )
+    bounds = lower.reshape(shape), upper.reshape(shape)
+    return Grid(quantity, inputs, *bounds, engines.reshape(shape), settings.adjacency, settings.accuracy)
 
 
 def _compositions(inputs: dict[str, NDArray[Any]]) -> Iterator[tuple[Any, list[int], list[float]]]:
