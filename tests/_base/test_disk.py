@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import signal
 import stat
@@ -67,6 +68,19 @@ def test_stores_are_their_owners_only(name: str, tmp_path: Path) -> None:
     kept.close()
     for entry, mode in modes(path).items():
         assert mode == (0o700 if entry == "store" else 0o600), entry
+
+
+@pytest.mark.parametrize("name", ["snapshot", "histories", "noise", "accountant", "plan"])
+def test_a_path_that_no_file_can_have_is_named_as_it_was_given(name: str, tmp_path: Path) -> None:
+    """The error was about a temporary name, such as /missing/.ledger.dsqk399s.part."""
+    with pytest.raises(
+        FileNotFoundError, match=re.escape(f"path {tmp_path / 'missing' / name}: there is no")
+    ):
+        saves(tmp_path / "missing")[name]()
+    (tmp_path / name).mkdir()
+    with pytest.raises(hs.ParameterError, match="must be a file, not a folder"):
+        saves(tmp_path)[name]()
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.usefixtures("no_umask")

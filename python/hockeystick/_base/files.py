@@ -72,6 +72,7 @@ def replacing(
     ``check`` may raise, so that all stays as it is, when it has looked at the file that would be replaced, if there is one;
     nobody else who checks replaces it in between.
     """
+    check_target("path", path)  # its errors name what was asked for, not the temporary name
     target = Path(os.path.realpath(path))
     file, temporary = _new_file(target)
     try:
