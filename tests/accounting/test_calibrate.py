@@ -522,6 +522,21 @@ def test_command_finds_the_noise(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(run(capsys, *arguments, "--json")) == found.certificate.to_dict()
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_command_remarks_on_a_budget_that_looks_swapped(
+    capsys: pytest.CaptureFixture[str], form: list[str]
+) -> None:
+    """epsilon = 1e-5 at delta = 0.5 was calibrated without a word, of which `hockeystick epsilon` and `delta` remark."""
+    run = ["--dataset-size", "6000", "--batch-size", "64", "--epochs", "3"]
+    assert main(["calibrate", *run, "--epsilon", "1e-5", "--delta", "0.5", *form]) == 0
+    printed = capsys.readouterr()
+    assert "note: delta = 0.5 is not below 1/6000" in printed.err
+    assert "are epsilon and delta swapped?" in printed.err
+    assert "note" not in printed.out
+    assert main(["calibrate", *run, "--epsilon", "1", "--delta", "1e-5", *form]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "make"),
     [

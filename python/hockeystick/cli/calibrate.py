@@ -19,6 +19,7 @@ from ..accounting.calibration import (
     calibrate_sampling_probability,
     calibrate_steps,
 )
+from ..accounting.plausibility import notes
 from ..accounting.report import unit
 from ..mechanisms.descriptions import Composable
 from . import dpsgd
@@ -58,6 +59,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     proof = _calibrated(options).certificate
+    dpsgd.print_notes(notes(proof.description, proof.adjacency, proof.epsilon, proof.delta))
     if options.json:
         print(json.dumps(proof.to_dict(), indent=2, allow_nan=False))
         return

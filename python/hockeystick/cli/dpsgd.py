@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -242,7 +242,12 @@ def finish(report: Report, options: argparse.Namespace) -> None:
     if options.certificate is not None:
         Path(options.certificate).write_text(report.certificate(), encoding="utf-8")
         print(f"wrote {options.certificate}", file=sys.stderr)
-    for note in report.notes:
+    print_notes(report.notes)
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Remarks go beside what a program reads."""
+    for note in notes:
         print(f"note: {note}", file=sys.stderr)
 
 
