@@ -228,6 +228,53 @@ def test_norms_of_rows_are_bounded(entry):
         assert np.abs(noise.rows(60)).max() <= noise._largest
 
 
+@DTYPES
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        hs.BandedToeplitz([1.0, 0.7, 0.2], 60),
+        hs.BandedToeplitz([4.0, 2.0, 0.5], 60),
+        hs.BandedToeplitz.square_root(300, 8),
+    ],
+)
+def test_rows_of_equal_columns_are_known_exactly(strategy, dtype):
+    """From the inverse: their norm and sum, and what rounding of every term of an equation, and of its solution if that is single, adds."""
+    inverse, matrix = np.linalg.inv(strategy.matrix()), strategy.matrix()
+    sizes = rounding._sizes(strategy, np.dtype(dtype))
+    norm, row = np.linalg.norm(inverse, axis=1).max(), np.abs(inverse).sum(axis=1).max()
+    assert (sizes.norm, sizes.row) == (pytest.approx(norm, rel=1e-9), pytest.approx(row, rel=1e-9))
+    terms = 2.0**-53 * strategy.bands * matrix.sum(axis=1).max()
+    own = 2.0**-24 * matrix[0, 0] if dtype == "float32" else 0.0
+    assert (terms + own) * norm <= sizes.added
+    assert (terms + own) * row <= sizes.fed
+
+
+@DTYPES
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        hs.BandedToeplitz([1.0, 1.3, 0.2], 20),
+        hs.matrix.Banded(growing_columns(20, 3, 1.3)),
+        hs.matrix.BufferedToeplitz(((0.3, 0.99), (0.1, 0.5)), 300),
+        hs.matrix.BufferedToeplitz(((0.3, 0.99999),), 3000),
+    ],
+    ids=repr,
+)
+def test_rows_of_any_z_of_ones_are_rounded_no_less_than_those_of_random_signs(strategy, dtype):
+    """Signs are a Z with entries of at most 1, and have the second moments of normals."""
+    sizes = rounding._sizes(strategy, np.dtype(dtype))
+    assert sizes.fed >= sizes.added > 0.0
+
+
+def test_rounding_that_feeds_on_itself_is_not_returned():
+    """Rows of 2^23 entries of 1 and -1: E <= 2^-11 + E alone bounds nothing, however little the first part is."""
+    steps = 2**23
+    strategy = hs.BandedToeplitz([1.0, 1.0], steps)
+    noise = made(strategy, 1, dtype="float32")
+    with pytest.raises(hs.ParameterError, match="rows rounded to it change Z by up to inf"):
+        noise.next()
+
+
 def test_probes_leave_room_for_their_luck_and_for_rows_of_equal_entries():
     """Row i of the inverse has i + 1 entries of 1 and -1."""
     sizes = rounding._sizes(hs.matrix.Banded(growing_columns(400, 2, 1.0)), np.dtype(np.float64))

@@ -133,8 +133,9 @@ def test_probability_from_rate():
     assert hs.matrix.b_min_sep_probability(0.0, 5) == 0.0
     for b in (3, 7, 10, 49, 1000):
         assert hs.matrix.b_min_sep_probability(1 / b, b) == pytest.approx(1.0, rel=1e-12)
-    with pytest.raises(hs.ParameterError, match=r"participation_rate = 0.26.*\[0, 1/4\]"):
-        hs.matrix.b_min_sep_probability(0.26, 4)
+    for rate in (0.25 + 1e-12, 0.26):
+        with pytest.raises(hs.ParameterError, match=r"participation_rate = 0.2\d+.*\[0, 1/4\]"):
+            hs.matrix.b_min_sep_probability(rate, 4)
 
 
 @pytest.mark.parametrize("name", LAWS)

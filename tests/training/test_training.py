@@ -282,8 +282,9 @@ def test_plans_refuse_what_was_not_analysed():
             adjacency="replace_one",
             **given,
         )
-    with pytest.raises(hs.ParameterError, match="dataset_size = 120: must be 100"):
-        hs.plan_training(hs.matrix.TruncatedBMinSep(8, 2, 0.1, 100, 14), SIZE, epsilon=1.0, **given)
+    for other in (100, 140):
+        with pytest.raises(hs.ParameterError, match=f"dataset_size = 120: must be {other}"):
+            hs.plan_training(hs.matrix.TruncatedBMinSep(8, 2, 0.1, other, 14), SIZE, epsilon=1.0, **given)
     with pytest.raises(hs.ParameterError, match="dataset_size = 120: must be 100"):
         hs.plan_training(lambda s: hs.dp_sgd(s, 100, 10, steps=8), SIZE, **given)
     with pytest.raises(hs.ParameterError, match="group = 1"):
@@ -319,8 +320,9 @@ def test_plans_for_users_need_their_graph():
         quick(scheme)
     with pytest.raises(hs.ParameterError, match="a user has 3 examples, more than the 2"):
         quick(scheme, graph=graph_of(SIZE, 3))
-    with pytest.raises(hs.ParameterError, match="must be 60, that of the graph"):
-        quick(scheme, graph=graph_of(60, 2))
+    for other in (60, SIZE + 20):
+        with pytest.raises(hs.ParameterError, match=f"must be {other}, that of the graph"):
+            quick(scheme, graph=graph_of(other, 2))
     lists = [[i] for i in range(SIZE - 1)] + [[]]
     with pytest.raises(hs.ParameterError, match="1 examples belong to no user"):
         quick(scheme, graph=hs.AttributionGraph.from_lists(lists))
