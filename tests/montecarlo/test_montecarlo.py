@@ -230,6 +230,34 @@ def test_merging_is_exact_in_any_order(tmp_path: Path) -> None:
         whole.merged(run(values, {"run": 2}, 1, 60, 61))
     with pytest.raises(hs.ParameterError, match="in the tally already"):
         whole.add(59, 2, *values(59, 2))
+    # Ranges that share some blocks, and not all, are not added either way round.
+    overlapping = run(values, {"run": 1}, 1, 5, 9)
+    for one, other in ((parts[1], overlapping), (overlapping, parts[1])):
+        with pytest.raises(hs.ParameterError, match="counted in both"):
+            one.merged(other)
+    with pytest.raises(hs.ParameterError, match="different runs"):
+        whole.merged(Tally({"run": 1}, 2))
+
+
+@pytest.mark.parametrize(
+    ("ranges", "totals", "reason"),
+    [
+        ([(0, 4), (2, 6)], [8, 8], "ranges of blocks overlap"),
+        ([(4, 6), (0, 2)], [8, 8], "ranges of blocks overlap"),
+        ([(0, 2), (3, 3)], [8, 8], "ranges of blocks overlap"),
+        ([(5, 2)], [8, 8], "ranges of blocks overlap"),
+        ([(-2, 3)], [8, 8], "sums do not match"),
+        ([(0, 2)], [-8, 8], "sums do not match"),
+        ([(0, 2)], [8, 8, 8], "sums do not match"),
+    ],
+)
+def test_a_file_of_what_no_run_has_drawn_is_refused(
+    ranges: list[tuple[int, int]], totals: list[int], reason: str, tmp_path: Path
+) -> None:
+    """Its checksum is right: blocks that are counted twice, or sums below zero, would make delta smaller."""
+    Tally({"run": 1}, 1, ranges, totals).save(tmp_path / "tally")
+    with pytest.raises(hs.StorageError, match=reason):
+        Tally.load(tmp_path / "tally")
 
 
 def test_shares_of_a_run_add_up(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class Totals(Exclusive):
             ordered = [bound for pair in ranges for bound in pair]
             if len(totals) != rows * cls.width or min([0, *totals, *ordered]) < 0:
                 raise ValueError("the sums do not match the header")
-            if ranges != _union(ranges) or any(first >= last for first, last in ranges):
+            if ordered != sorted(set(ordered)):
                 raise ValueError("the ranges of blocks overlap")
             return cls(content["key"], rows, ranges, totals)
 
