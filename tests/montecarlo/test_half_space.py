@@ -1,8 +1,10 @@
 """Direction "add": half spaces against full enumeration, delta against plain sampling and exact accounting."""
 
+import itertools
 import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -347,6 +349,25 @@ def test_draws_pickle() -> None:
     values = HalfSpaceValues(mechanism, 0.8, HalfSpaceProposal(found, ((1.0, 0.0),)), 1e-9)
     again = pickle.loads(pickle.dumps(values.draw))
     assert (again(5, 3, 2)[0] == values.draw(5, 3, 2)[0]).all()
+
+
+def test_only_the_same_proposal_continues_a_run() -> None:
+    mechanism = hs.BandMF(strategy(12, 3), hs.BMinSep(12, 3, 0.1), 0.7)
+    found = half_space(mechanism, 0.8, 1e-9)
+    assert found is not None
+    turned = replace(found, direction=found.direction[::-1].copy())
+    proposals = [
+        HalfSpaceProposal(found, ((1.0, 0.0),)),
+        HalfSpaceProposal(found, ((0.5, 0.0), (0.5, 1.0))),
+        HalfSpaceProposal(found, ((0.5, 0.0), (0.5, 2.0))),
+        HalfSpaceProposal(replace(found, threshold=found.threshold + 0.1), ((1.0, 0.0),)),
+        HalfSpaceProposal(replace(found, log_probability=0.5 * found.log_probability), ((1.0, 0.0),)),
+        HalfSpaceProposal(turned, ((1.0, 0.0),)),
+    ]
+    keys = [HalfSpaceValues(mechanism, 0.8, proposal, 1e-9).key(5) for proposal in proposals]
+    for one, other in itertools.combinations(keys, 2):
+        assert one != other
+    assert HalfSpaceValues(mechanism, 0.8, proposals[0], 1e-9).key(5) == keys[0]
 
 
 def test_a_wrong_bound_is_refused() -> None:

@@ -344,7 +344,18 @@ def test_sample_sizes() -> None:
         plan_test(1e-3, 1e-9, mean=1e-4, variance=0.5)
 
 
-@pytest.mark.parametrize("change", [{"tested": 0.0}, {"samples": 0}, {"bets": ((1.5, 1.0),)}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tested": 0.0},
+        {"samples": 0},
+        {"failure_probability": 0.0},
+        {"failure_probability": 1.1},
+        {"bets": ((1.5, 1.0),)},
+        {"bets": ((0.5, 1.5), (0.25, -0.6))},
+        {"bets": ((0.5, math.nan),)},
+    ],
+)
 def test_tests_that_prove_nothing_are_refused(change: dict[str, Any]) -> None:
     arguments = {
         "tested": 0.1,
@@ -355,8 +366,14 @@ def test_tests_that_prove_nothing_are_refused(change: dict[str, Any]) -> None:
     MeanTest(**arguments)  # type: ignore[arg-type]
     with pytest.raises(hs.ParameterError):
         MeanTest(**{**arguments, **change})
-    with pytest.raises(hs.ParameterError, match="sum to at most 1"):
-        evidence.checked_bets([(0.5, 0.6), (0.4, 0.6)])
+    staked_twice = ((0.5, 0.6), (0.4, 0.6))
+    for ask in (
+        lambda: evidence.checked_bets(staked_twice),
+        lambda: evidence_below(Empirical.of([0.0]), 0.5, staked_twice),
+        lambda: upper_bound(Empirical.of([0.0]), 0.1, staked_twice),
+    ):
+        with pytest.raises(hs.ParameterError, match="sum to at most 1"):
+            ask()
 
 
 @example(log_bound=33.0, target=1e-300)
