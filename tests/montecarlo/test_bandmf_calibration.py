@@ -37,6 +37,14 @@ def test_result_keeps_the_budget_where_the_truth_is_known() -> None:
         assert least <= found.noise_multiplier <= 1.6 * least
 
 
+def test_what_is_released_besides_is_named_without_samples_too() -> None:
+    scheme, others = hs.CyclicPoisson(STEPS, 4, 0.1), hs.Gaussian(9.0)
+    found = calibrate_bandmf(STRATEGY, scheme, 1.0, 0.05, composed_with=others)
+    assert found.plan is None
+    assert "released together with Gaussian(noise_multiplier=9.0)" in found.statement()
+    assert hs.account(found.mechanism.as_process() + others).delta(1.0) <= 0.05
+
+
 def test_cyclic_poisson_needs_no_samples() -> None:
     found = calibrate_bandmf(STRATEGY, hs.CyclicPoisson(STEPS, 4, 0.3), 1.0, 1e-4)
     assert found.plan is None
@@ -228,6 +236,7 @@ def test_statement_and_json_hold_what_a_reader_needs() -> None:
         ({"epsilon": -1.0}, "epsilon"),
         ({"delta": 0.0}, "delta"),
         ({"delta": math.nan}, "delta"),
+        ({"delta": 1.0, "scheme": hs.CyclicPoisson(STEPS, 4, 0.1)}, "delta = 1.0"),
         ({"adjacency": "replace_two"}, "adjacency"),
         ({"fallback": "none"}, "fallback"),
         ({"candidates": [1.0, 0.0]}, r"candidates\[1\]"),
@@ -241,6 +250,17 @@ def test_statement_and_json_hold_what_a_reader_needs() -> None:
             "zero_out",
         ),
         ({"scheme": hs.matrix.TruncatedBMinSep(STEPS, 4, 0.1, 10, 5), "fallback": "cyclic"}, "fallback"),
+        # A third of the data in every batch: a group of a quarter is too small.
+        ({"scheme": hs.BallsInBins(STEPS, 3), "fallback": "cyclic"}, "there is no cyclic Poisson sampling"),
+        # What has no table under replace_one.
+        (
+            {"scheme": hs.BallsInBins(STEPS, 4), "method": "tilted", "adjacency": "replace_one"},
+            "method = 'tilted'",
+        ),
+        (
+            {"method": "tilted", "adjacency": "replace_one", "composed_with": hs.Gaussian(9.0)},
+            "method = 'tilted'",
+        ),
         ({"scheme": hs.BMinSep.of_rate(STEPS, 4, 1 / 4), "strategy": hs.Identity(STEPS), "seed": -1}, "seed"),
     ],
 )
