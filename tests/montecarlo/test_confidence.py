@@ -115,6 +115,7 @@ def test_any_two_give_the_third(exponent: float, ratio: float) -> None:
     by_threshold = plan_verification(threshold=plan.threshold, samples=plan.samples)
     assert by_samples.threshold >= plan.threshold * (1.0 - 1e-9)
     assert by_threshold.target_delta <= target * (1.0 + 1e-9)
+    assert by_samples.samples == by_threshold.samples == plan.samples
     for found in (plan, by_samples, by_threshold):
         assert found.threshold < found.tested_delta < found.target_delta
         with mp.workdps(40):
@@ -159,6 +160,31 @@ def test_two_of_three_must_be_given() -> None:
         plan_verification(0.1, 0.05, 100)
     with pytest.raises(hs.ParameterError, match="mean"):
         mean_interval(0.5, 10, 0.9, bound=0.25)
+
+
+def test_a_mean_may_exceed_its_bound_by_rounding_alone() -> None:
+    bound = 0.3
+    above = math.nextafter(bound, 1.0)
+    assert mean_interval(above, 10, 0.9, bound) == mean_interval(bound, 10, 0.9, bound)
+    with pytest.raises(hs.ParameterError, match="mean"):
+        mean_interval(bound * (1.0 + 1e-9), 10, 0.9, bound)
+
+
+def test_a_confidence_leaves_a_failure_that_doubles_tell_from_none() -> None:
+    assert mean_interval(0.5, 10, 1.0 - 2.0**-50).upper < 1.0
+    with pytest.raises(hs.ParameterError, match="confidence = "):
+        mean_interval(0.5, 10, 1.0 - 2.0**-51)
+
+
+def test_what_a_plan_says_in_words_is_rounded_up() -> None:
+    """Two probabilities of which a reader adds up at least the truth."""
+    for samples in (80_000, 123_457, 10**6):
+        plan = plan_verification(1e-3, samples=samples)
+        words = plan.explained().replace(",", "").split()
+        tested = float(words[words.index("exceeds") + 1])
+        failure = float(words[words.index("probability") + 3])
+        assert plan.tested_delta <= tested <= plan.tested_delta * (1.0 + 1e-5)
+        assert plan.failure_probability <= failure <= plan.failure_probability * (1.0 + 1e-5)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 40])
