@@ -82,6 +82,30 @@ def test_many_steps_widen_the_counters(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_step_beyond_what_the_snapshot_counts_in_two_bytes_is_added(tmp_path: Path) -> None:
+    disk, memory = make(2, path=tmp_path / "accountant"), make(2)
+    for steps in (2**16 - 1, 1):
+        disk.step([1.0, 0.0], steps=steps)
+        memory.step([1.0, 0.0], steps=steps)
+        assert state(disk) == state(memory)
+        disk._state.fold()  # type: ignore[attr-defined]
+    disk.step([1.0, 0.0])
+    memory.step([1.0, 0.0])
+    assert disk.nonadaptive_epsilon(1e-5).tolist() == memory.nonadaptive_epsilon(1e-5).tolist()
+    disk.close()
+
+
+@pytest.mark.parametrize("sizes", [(0, 2), (2, 0), (2, 1), (0, 0, 2), (2, 1, 3)])
+def test_shards_may_differ_in_their_sampling_probabilities(sizes: tuple[int, ...]) -> None:
+    """One without examples has none at all: whoever is first, every example keeps its own history."""
+    parts = [make(size) for size in sizes]
+    for rate, part in zip((0.01, 0.3, 0.05), parts, strict=False):
+        part.step(np.ones(part.num_examples), sampling_probability=rate, steps=10)
+    apart = [part.nonadaptive_epsilon(1e-5).tolist() for part in parts]
+    merged = hs.IndividualAccountant.merge(parts)
+    assert merged.nonadaptive_epsilon(1e-5).tolist() == [epsilon for part in apart for epsilon in part]
+
+
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_shards_are_the_whole(folds: None, on_disk: bool, tmp_path: Path) -> None:
     """Shards in memory and on disk, merged into memory or onto the disk; the whole goes on from there."""
