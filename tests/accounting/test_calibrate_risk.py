@@ -81,12 +81,26 @@ def test_what_is_refused() -> None:
         calibrate(tpr=0.1, fpr=0.01, advantage=0.1)
     with pytest.raises(hs.ParameterTypeError, match="leave them out"):
         calibrate(1.0, 1e-5, advantage=0.1)
+    for one in ({"epsilon": 1.0}, {"delta": 1e-5}):
+        with pytest.raises(hs.ParameterTypeError, match="leave them out"):
+            calibrate(**one, advantage=0.1)
+    # What a risk is not taken at would have no effect.
+    for risk in ({"advantage": 0.1, "fpr": 0.01}, {"tpr": 0.1, "fpr": 0.01, "prior": 0.5}):
+        with pytest.raises(hs.ParameterTypeError, match="must be one of"):
+            calibrate(**risk)
+    with pytest.raises(hs.ParameterError, match=r"prior = 0\.7: must be a number in \(0, 0\.5\]"):
+        calibrate(bayes_risk=0.2, prior=0.7)
+    with pytest.raises(hs.ParameterError, match=r"bayes_risk = 0\.3: must be below prior = 0\.3"):
+        calibrate(bayes_risk=0.3, prior=0.3)
     with pytest.raises(hs.ParameterTypeError, match="delta = None"):
         calibrate(1.0)
     with pytest.raises(hs.ParameterError, match=r"tpr = 0\.01: must be above 0\.01"):
         calibrate(tpr=0.01, fpr=0.01)
     with pytest.raises(hs.ParameterError, match="precision"):
         calibrate(precision=0.9999, fpr=0.5, prior=0.5)
+    # The true positive rate that it takes is above 1 by less than a double shows.
+    with pytest.raises(hs.ParameterError, match=r"precision = 0\.75: is reached by no attack"):
+        calibrate(precision=0.75, fpr=math.nextafter(1.0 / 3.0, 1.0), prior=0.5)
     with pytest.raises(hs.UnreachableError, match="an attack reaches"):
         hs.calibrate_noise_multiplier(lambda s: hs.Gaussian(s) + hs.Gaussian(1.0), tpr=0.02, fpr=0.01)
     for risk in ({"advantage": 0.1}, {"bayes_risk": 0.4, "prior": 0.5}):
