@@ -14,6 +14,7 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
+from hockeystick.sampling.laws import MAX_STEPS
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -181,6 +182,35 @@ def test_closed_neighbourhoods_by_definition() -> None:
         ):
             graph.check_closed()
     assert 500 < closed < 2500
+
+
+@pytest.mark.parametrize("min_sep", [1, 2, 5])
+def test_training_starts_where_batches_have_their_size(min_sep: int) -> None:
+    """After one step less than participations are apart: the batches before are drawn and thrown away."""
+    graph = hs.AttributionGraph.from_lists([[i // 2] for i in range(400)])
+    scheme = hs.matrix.MultiAttributionBMinSep(6, min_sep, 0.3, 2)
+    found = [batch.tolist() for batch in scheme.training_batches(400, 3, graph)]
+    ahead = scheme.batches(400, 3, graph=graph, run_ahead=min_sep - 1)
+    assert found == [batch.tolist() for batch in ahead]
+    # The first is as large as the rest: each example is in it with the stationary probability.
+    expected = scheme.expected_batch_size(400, graph)
+    assert abs(len(found[0]) - expected) < 6.0 * math.sqrt(2.0 * expected)
+
+
+def test_no_more_steps_are_thrown_away_than_there_may_be() -> None:
+    graph = hs.AttributionGraph.from_lists([[0], [1]])
+    longest = hs.matrix.MultiAttributionBMinSep(MAX_STEPS - 1, 5, 0.3, 1)
+    assert next(iter(longest.training_batches(2, 3, graph))).size <= 2
+    assert next(iter(longest.batches(2, 3, graph=graph, run_ahead=1))).size <= 2
+    with pytest.raises(hs.ParameterError, match=r"run_ahead = 2: must be an integer in \[0, 1\]"):
+        longest.batches(2, 3, graph=graph, run_ahead=2)
+
+
+def test_whom_closed_neighbourhoods_protect_is_said() -> None:
+    scheme = hs.matrix.MultiAttributionBMinSep(6, 2, 0.3, 2)
+    found = hs.estimate_delta(hs.BandMF(hs.Identity(6), scheme, 2.0), 1.0, 1000, seed=1)
+    assert "at most 2, " in found.statement()
+    assert "examples that share a user having exactly the same users" in found.statement()
 
 
 def test_names_in_the_refusal() -> None:
