@@ -219,6 +219,12 @@ def test_the_mu_of_a_gaussian_is_rounded_up() -> None:
         (hs.UserLevel(hs.Gaussian(2.0), 3), "remove"),
         (hs.WithReplacement(hs.Gaussian(4.0), 3, 4), "replace_one"),
         (hs.WithoutReplacement(hs.Gaussian(2.0), 3, 4), "replace_one"),
+        (hs.Mixture([hs.Gaussian(5.0), hs.Gaussian(1.0)], [0.9, 0.1]), "remove"),
+        (
+            hs.PoissonSampled(hs.Mixture([hs.Gaussian(1.0), hs.Laplace(3.0)], [0.1, 0.9]), 0.9),
+            "add_or_remove",
+        ),
+        (hs.FinitePair([0.2, 0.8], [0.001, 0.999]), "add"),
     ],
     ids=str,
 )
