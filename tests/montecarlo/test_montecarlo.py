@@ -16,9 +16,10 @@ from hockeystick.mechanisms.descriptions import composition
 from hockeystick.montecarlo import tally as tallies
 from hockeystick.montecarlo.curve import curve_of
 from hockeystick.montecarlo.direction import Direction, Sampled, loss_error
+from hockeystick.montecarlo.empirical import Empirical
 from hockeystick.montecarlo.estimate import DeltaEstimate, estimate_delta, estimate_from_tally, sample_blocks
 from hockeystick.montecarlo.runs import RunOptions, run
-from hockeystick.montecarlo.tally import Tally
+from hockeystick.montecarlo.tally import EmpiricalTally, Tally
 
 from bench.baselines import bandmf as baseline
 
@@ -284,6 +285,22 @@ def test_exact_sums_of_extreme_doubles() -> None:
     for bad in (math.nan, math.inf):
         with pytest.raises(ArithmeticError, match="not finite"):
             tally.add(6, 1, np.array([[bad]]), np.zeros((1, 1)))
+
+
+def test_what_comes_back_incomplete_is_not_counted() -> None:
+    """A sum fewer than there are blocks, or values that are missing in one row alone, would be a smaller delta."""
+    tally = Tally({}, 2)
+    for shape in ((2, 1), (1, 2), (2, 3)):
+        with pytest.raises(ArithmeticError, match="came back instead of"):
+            tally.add(0, 2, np.ones(shape), np.ones(shape))
+    laws = EmpiricalTally({"block_size": 4}, 2)
+    whole, fewer = (Empirical.of([0.5] * count).masses for count in (4, 3))
+    for rows in ([whole, fewer], [fewer, whole], [whole, Empirical.of([0.5] * 5).masses]):
+        with pytest.raises(ArithmeticError, match="values are missing"):
+            laws.add(0, 1, np.array(rows), 0)
+    with pytest.raises(ArithmeticError, match="1 values are not numbers between 0 and their bound"):
+        laws.add(0, 1, np.array([whole, whole]), 1)
+    assert tally.blocks == laws.blocks == 0
 
 
 def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
