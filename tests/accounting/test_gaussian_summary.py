@@ -188,6 +188,19 @@ def test_floors_that_no_double_resolves_are_refused(ask) -> None:  # type: ignor
         ask(hs.account(hs.Gaussian(1.0)), 5e-324)
 
 
+@pytest.mark.parametrize("probability", [0.01, 0.5])
+@pytest.mark.parametrize("adjacency", ["remove", "add", "add_or_remove"])
+def test_where_nothing_is_granted_sampling_is_no_help(probability: float, adjacency: str) -> None:
+    """Far out, delta of a sampled Gaussian falls as that of the whole one does; so it does at negative epsilon of the other direction."""
+    mu = hs.account(hs.PoissonSampled(hs.Gaussian(1.0), probability), adjacency).gdp(0.0).mu
+    assert mu <= 1.0 + 1e-9
+    with mp.workdps(60):
+        q = mp.mpf(probability)
+        for epsilon in (1, 5, 20, 100, 1000):
+            delta = q * gaussian_delta(1.0, mp.log1p(mp.expm1(mp.mpf(epsilon)) / q))
+            assert 0 < delta <= gaussian_delta(mu, mp.mpf(epsilon))
+
+
 def test_kinks_do_not_attract_nodes_without_end() -> None:
     """A few atoms on no lattice, whose deltas are known to 1e-4: once minutes, of nodes that told nothing new."""
     process = hs.FinitePair((0.28, 0.34, 0.373, 0.007), (0.36, 1e-7, 0.1, 0.5399999)) + hs.PureDP(1.6e-4) * 2
