@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp
 
+from bench.baselines.exact import gaussian_delta
+
 LATTICE = hs.PoissonSampled(hs.DiscreteGaussian(2.0), 0.05) * 4
 KINDS = {
     "lattices": LATTICE,
@@ -40,6 +42,23 @@ def test_the_rough_curve_and_the_close_one_meet(kind: str) -> None:
     # Roughly, but not so roughly that nothing is said.
     if wide < 690.0:
         assert (upper - lower <= 0.25 * upper + 2e-12).all()
+
+
+@pytest.mark.parametrize("adjacency", ["add_or_remove", "remove"])
+def test_between_what_is_known_and_what_is_only_declared(adjacency: str) -> None:
+    """Beside a Gaussian: what keeps 0.1-zCDP may show nothing, or be one more Gaussian; a curve has room for both, at nodes and between."""
+    profile = hs.account(hs.ZCDP(0.1) + hs.Gaussian(2.0), adjacency)
+    least, most = 0.5, math.sqrt(0.2 + 0.25)
+    points = np.linspace(-2.0, 4.0, 601)
+    for envelope in profile.overview:
+        lower, upper = envelope.between(points)
+        for at, low, up in zip(points.tolist(), lower, upper, strict=True):
+            assert low <= gaussian_delta(least, at) * (1.0 + 1e-12)
+            assert gaussian_delta(most, at) <= up * (1.0 + 1e-12)
+    found = profile.report(delta=1e-5).gdp
+    assert found is not None
+    assert found.mu_bounds.lower <= least + 1e-9
+    assert most * (1.0 - 1e-6) <= found.mu < 2.0 * most
 
 
 def test_lattices_against_enumeration() -> None:
