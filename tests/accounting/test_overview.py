@@ -44,6 +44,29 @@ def test_the_rough_curve_and_the_close_one_meet(kind: str) -> None:
         assert (upper - lower <= 0.25 * upper + 2e-12).all()
 
 
+@pytest.mark.parametrize(
+    "nodes", [[0.0], [0.7], [-0.4, 0.4], [-1.0, 1.0], [-3.0, -1.1, 0.2, 3.0], [-600.0, 0.0, 600.0]]
+)
+@pytest.mark.parametrize("name", ["randomised response", "gaussian"])
+def test_few_nodes_enclose_the_whole_curve(name: str, nodes: list[float]) -> None:
+    """Also before the first of them, where delta falls by all of e^epsilon, and where exponentials overflow between two."""
+
+    def response(epsilon: float) -> float:
+        keep, flip = math.e / (1.0 + math.e), 1.0 / (1.0 + math.e)
+        return max(0.0, keep - math.exp(epsilon) * flip) + max(0.0, flip - math.exp(epsilon) * keep)
+
+    step, truth = (
+        (hs.RandomizedResponse(1.0, 2), response)
+        if name == "randomised response"
+        else (hs.Gaussian(1.0), lambda epsilon: gaussian_delta(1.0, epsilon))
+    )
+    envelope = Envelope(hs.account(step, "remove").delta_curve, np.array(nodes))
+    points = np.linspace(-5.0, 5.0, 201)
+    lower, upper = envelope.between(points)
+    for at, low, up in zip(points.tolist(), lower, upper, strict=True):
+        assert low - 1e-12 <= truth(at) <= up + 1e-12
+
+
 @pytest.mark.parametrize("adjacency", ["add_or_remove", "remove"])
 def test_between_what_is_known_and_what_is_only_declared(adjacency: str) -> None:
     """Beside a Gaussian: what keeps 0.1-zCDP may show nothing, or be one more Gaussian; a curve has room for both, at nodes and between."""
@@ -59,6 +82,16 @@ def test_between_what_is_known_and_what_is_only_declared(adjacency: str) -> None
     assert found is not None
     assert found.mu_bounds.lower <= least + 1e-9
     assert most * (1.0 - 1e-6) <= found.mu < 2.0 * most
+    # So is the distance between the trade-off of mu-GDP and that of either.
+    regrets = [
+        max(
+            (gaussian_delta(found.mu, at) - gaussian_delta(mu, at)) / (1.0 + math.exp(at))
+            for at in np.linspace(0.0, 4.0, 401).tolist()
+        )
+        for mu in (most, least)
+    ]
+    assert found.regret.lower <= regrets[0] * (1.0 + 1e-3)
+    assert regrets[1] <= found.regret.upper
 
 
 def test_lattices_against_enumeration() -> None:
