@@ -498,6 +498,24 @@ def test_nan_fits_nothing() -> None:
     assert search.run(1.0) is None
 
 
+@pytest.mark.parametrize("rising", [True, False])
+def test_nothing_beyond_the_limits_is_looked_at(rising: bool) -> None:
+    """The first look is less than a step from the limit, and a little beyond it all fits too."""
+    looked = []
+
+    def look(value: float, accuracy: float) -> Verdict:
+        looked.append(value)
+        height = math.log(value / 2.05) if rising else math.log(0.95 / value)
+        return Verdict(height <= 0.0, height > 0.0, height, 0.0)
+
+    start, limit = (1.97, 2.0) if rising else (1.03, 1.0)
+    found = Search(look, Axis(1.0, 2.0, rising, False), 0.1, 1.0).run(start)
+    assert found is not None
+    assert found.value == limit
+    assert found.tight
+    assert 1.0 <= min(looked) <= max(looked) <= 2.0
+
+
 # The command line.
 
 DATA = ["--dataset-size", "6000", "--batch-size", "64"]

@@ -201,6 +201,17 @@ def test_where_nothing_is_granted_sampling_is_no_help(probability: float, adjace
             assert 0 < delta <= gaussian_delta(mu, mp.mpf(epsilon))
 
 
+@pytest.mark.parametrize("sigma", [0.7, 1.0, 3.0, 7.0])
+def test_what_is_said_of_a_summary_is_no_less_than_it(sigma: float) -> None:
+    found = hs.account(hs.PoissonSampled(hs.Gaussian(sigma), 0.3) * 3).gdp(1e-6)
+    words = found.statement().split()
+    mu = float(words[2].removesuffix("-Gaussian"))
+    lower, upper = (float(words[at].removesuffix(".")) for at in (-3, -1))
+    assert found.mu <= mu <= found.mu * (1 + 1e-5)
+    assert found.regret.lower * (1 - 1e-2) <= lower <= found.regret.lower
+    assert found.regret.upper <= upper <= found.regret.upper * (1 + 1e-2)
+
+
 def test_kinks_do_not_attract_nodes_without_end() -> None:
     """A few atoms on no lattice, whose deltas are known to 1e-4: once minutes, of nodes that told nothing new."""
     process = hs.FinitePair((0.28, 0.34, 0.373, 0.007), (0.36, 1e-7, 0.1, 0.5399999)) + hs.PureDP(1.6e-4) * 2
