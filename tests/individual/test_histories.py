@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -337,6 +338,35 @@ def test_a_step_of_other_histories_is_refused(tmp_path: Path) -> None:
     shutil.copy(file, tmp_path / "mine" / file.name)
     with pytest.raises(hs.StorageError, match="other histories"):
         hs.IndividualAccountant.open(tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    ("changed", "cells", "message"),
+    [
+        ({}, lambda _: np.ones(3, np.int32), "number of examples"),
+        ({}, lambda _: np.ones(2, np.uint16), "number of examples"),
+        ({}, lambda last: np.full(3, last + 1, np.uint16), "past the last column"),
+        ({"times": 0}, lambda _: np.ones(3, np.uint16), "times = 0"),
+        ({"q": 1.5}, lambda _: np.ones(3, np.uint16), "sampling_probability = 1.5"),
+        ({"q": 0.0}, lambda _: np.ones(3, np.uint16), "number of examples"),
+        ({"before": -1}, lambda _: np.ones(3, np.uint16), "a step before it is missing"),
+        ({"before": 1}, lambda _: np.ones(3, np.uint16), "a step before it is missing"),
+    ],
+)
+def test_a_step_that_does_not_fit_is_refused(
+    changed: dict[str, object], cells: Callable[[int], np.ndarray], message: str, tmp_path: Path
+) -> None:
+    """Its checksum is right: fewer examples, or a step that repeats nothing, would be less than was spent."""
+    path = tmp_path / "accountant"
+    kept = hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=0.1, path=path)
+    kept.step([1.0] * 3)
+    last = kept._state.columns
+    kept.close()
+    (file,) = path.glob("step-*")
+    content, _ = storage.read(file, histories._STEP_KIND)
+    storage.write(file, histories._STEP_KIND, {**content, **changed}, {"cells": cells(last)})
+    with pytest.raises(hs.StorageError, match=message):
+        hs.IndividualAccountant.open(path)
 
 
 @pytest.mark.parametrize(
