@@ -242,7 +242,8 @@ def test_rows_of_equal_columns_are_known_exactly(strategy, dtype):
     inverse, matrix = np.linalg.inv(strategy.matrix()), strategy.matrix()
     sizes = rounding._sizes(strategy, np.dtype(dtype))
     norm, row = np.linalg.norm(inverse, axis=1).max(), np.abs(inverse).sum(axis=1).max()
-    assert (sizes.norm, sizes.row) == (pytest.approx(norm, rel=1e-9), pytest.approx(row, rel=1e-9))
+    assert sizes.norm == pytest.approx(norm, rel=1e-9)
+    assert sizes.row == pytest.approx(row, rel=1e-9)
     terms = 2.0**-53 * strategy.bands * matrix.sum(axis=1).max()
     own = 2.0**-24 * matrix[0, 0] if dtype == "float32" else 0.0
     assert (terms + own) * norm <= sizes.added

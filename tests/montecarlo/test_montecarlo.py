@@ -232,7 +232,7 @@ def test_merging_is_exact_in_any_order(tmp_path: Path) -> None:
     with pytest.raises(hs.ParameterError, match="in the tally already"):
         whole.add(59, 2, *values(59, 2))
     # Ranges that share some blocks, and not all, are not added either way round.
-    overlapping = run(values, {"run": 1}, 1, 5, 9)
+    overlapping: Tally = run(values, {"run": 1}, 1, 5, 9)
     for one, other in ((parts[1], overlapping), (overlapping, parts[1])):
         with pytest.raises(hs.ParameterError, match="counted in both"):
             one.merged(other)
