@@ -236,7 +236,7 @@ def drawn() -> Iterator[Request]:
     ):
         yield (
             f"noise {name}",
-            lambda s=strategy: hs.CorrelatedNoise(s, 1000, 1.5, seed=3).rows(steps),
+            lambda s=strategy: hs.CorrelatedNoise(s, 1000, 1.5, clipping_norm=1.0, seed=3).rows(steps),
         )
         yield f"errors {name}", lambda s=strategy: [s.mean_squared_error(1.0), s.max_error(1.0)]
 

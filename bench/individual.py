@@ -216,7 +216,9 @@ def rare() -> None:
     for examples in (8, 64):
         for q in (1e-5, 1e-4):
             rng = np.random.default_rng(6)
-            accountant = hs.IndividualAccountant(examples, noise_multiplier=1.0, sampling_probability=q)
+            accountant = hs.IndividualAccountant(
+                examples, noise_multiplier=1.0, sampling_probability=q, clipping_norm=1.0
+            )
             base = rng.uniform(0.1, 1.2, examples)
             for _ in range(10):
                 accountant.step(base * rng.uniform(0.7, 1.2, examples), steps=100)

@@ -90,7 +90,9 @@ def main() -> None:
                 plain.next()
             reference = best(plain.next, arguments.repeats)
             for rows in (1, 8):
-                noise = hs.CorrelatedNoise(strategy, dimension, 1.0, seed=1, dtype=dtype, state_dtype=state)
+                noise = hs.CorrelatedNoise(
+                    strategy, dimension, 1.0, clipping_norm=1.0, seed=1, dtype=dtype, state_dtype=state
+                )
                 noise.seek(bands)
                 # Eight rows either way: single rows are not all equally expensive.
                 out = np.zeros((rows, dimension), dtype=dtype)
@@ -103,10 +105,12 @@ def main() -> None:
                     f"{moved * dimension / seconds / 1e9:>6.1f} {normal[dtype] / seconds:>7.2f} {reference / seconds:>7.2f}"
                 )
     strategy = hs.BandedToeplitz.square_root(512, 32)
-    z = hs.CorrelatedNoise(hs.Identity(512), 4096, 1.0, seed=1, dtype="float64").rows(512)
+    z = hs.CorrelatedNoise(hs.Identity(512), 4096, 1.0, clipping_norm=1.0, seed=1, dtype="float64").rows(512)
     solved = np.linalg.solve(strategy.matrix(), z)
     for state in ("float64", "float32"):
-        made = hs.CorrelatedNoise(strategy, 4096, 1.0, seed=1, dtype="float64", state_dtype=state).rows(512)
+        made = hs.CorrelatedNoise(
+            strategy, 4096, 1.0, clipping_norm=1.0, seed=1, dtype="float64", state_dtype=state
+        ).rows(512)
         error = np.abs(made - solved).max() / np.abs(solved).max()
         print(
             f"512 steps, 32 bands, {state} state: largest error {error:.1e} of the largest entry, dense solve"

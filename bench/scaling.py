@@ -129,7 +129,7 @@ def batches(size: int) -> Calls:
 def noise(bands: int, dimension: int = 1 << 18) -> Calls:
     """Eight rows of correlated noise."""
     strategy = hs.BandedToeplitz.square_root(1 << 16, bands)
-    made = hs.CorrelatedNoise(strategy, dimension, 1.0, seed=1, state_dtype="float32")
+    made = hs.CorrelatedNoise(strategy, dimension, 1.0, clipping_norm=1.0, seed=1, state_dtype="float32")
     out = np.zeros((8, dimension), np.float32)
     plain = Plain(strategy, dimension, np.dtype("float32"))
     calls = {"core": lambda: made.rows(8, out), "NumPy": lambda: [plain.next() for _ in range(8)]}
@@ -183,7 +183,7 @@ def threads() -> None:
     """Wall clock on one thread and on all, of what runs in parallel."""
     strategy = hs.BandedToeplitz.square_root(1024, 16)
     core = hs.BandMF(strategy, hs.BMinSep.of_rate(1024, 16, RATE), 1.0)._blocks("remove")
-    made = hs.CorrelatedNoise(strategy, 1 << 20, 1.0, seed=1)
+    made = hs.CorrelatedNoise(strategy, 1 << 20, 1.0, clipping_norm=1.0, seed=1)
     filt = hs.IndividualGDPFilter(10**6, mu=1e3)
     mu, out = np.full(10**6, 1e-3), np.zeros((8, 1 << 20), np.float32)
     sigmas = np.linspace(1.0, 3.0, 1000)

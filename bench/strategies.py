@@ -139,7 +139,7 @@ def noise(dimension: int = 2**18, rows: int = 16) -> None:
     strategies: dict[str, Strategy] = {"3 buffers": buffers}
     strategies |= {f"{bands} bands": BandedToeplitz.square_root(1024, bands) for bands in (4, 32, 256)}
     for name, strategy in strategies.items():
-        made = hs.CorrelatedNoise(strategy, dimension, 1.0, seed=1, dtype="float64")
+        made = hs.CorrelatedNoise(strategy, dimension, 1.0, clipping_norm=1.0, seed=1, dtype="float64")
         made.seek(min(300, strategy.bands))
         calls[name], kept[name] = partial(made.next, np.empty(dimension)), made.state_bytes // dimension
     for name, call in calls.items():

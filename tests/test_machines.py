@@ -56,7 +56,7 @@ strategies = {
 for name, strategy in strategies.items():
     found[name] = [exact(strategy._columns()), exact(strategy._stored()), exact(strategy.column_norms()),
                    exact(strategy.correlated_noise(rng.standard_normal((strategy.steps, 3))))]
-    noise = hs.CorrelatedNoise(strategy, 50, 0.7, seed=3)
+    noise = hs.CorrelatedNoise(strategy, 50, 0.7, clipping_norm=1.0, seed=3)
     found[name] += [exact(noise.next()) for _ in range(strategy.steps)] + [exact(noise._fingerprint())]
 scheme = hs.BMinSep(64, 8, 0.02, warm_start=True)
 mechanism = hs.BandMF(small, scheme, 0.8)

@@ -102,7 +102,11 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
             hs.BandMF(hs.Identity(20), hs.Poisson(20, 0.1), 1.0), 1.0, 4096, seed=1, method="tilted"
         )
     ),
-    "noise": lambda: hs.CorrelatedNoise(hs.BandedToeplitz.square_root(9, 3), 7, 1.0, seed=1).next().tolist(),
+    "noise": lambda: (
+        hs.CorrelatedNoise(hs.BandedToeplitz.square_root(9, 3), 7, 1.0, clipping_norm=1.0, seed=1)
+        .next()
+        .tolist()
+    ),
     "filter": lambda: (
         hs.IndividualGDPFilter(4, epsilon=1.0, delta=1e-5).step(np.array([0.1, 5e-310, 9.0, 0.0])).tolist()
     ),
@@ -131,7 +135,9 @@ def test_threads_of_the_host(mode: int) -> None:
 
 @functools.cache
 def spent() -> hs.IndividualAccountant:
-    accountant = hs.IndividualAccountant(3, noise_multiplier=2.0, sampling_probability=0.01)
+    accountant = hs.IndividualAccountant(
+        3, noise_multiplier=2.0, sampling_probability=0.01, clipping_norm=1.0
+    )
     accountant.step([0, 5e-324, 1.0], steps=100)
     return accountant
 

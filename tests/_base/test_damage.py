@@ -12,8 +12,20 @@ import pytest
 from hockeystick._base.files import StoreLock
 from hockeystick.montecarlo.tally import Tally
 
-ACCOUNTANT = {"noise_multiplier": 2.0, "sampling_probability": 0.1, "fine": 5, "coarse": 2}
-FILTER = {"epsilon": 1.0, "delta": 1e-5, "noise_multiplier": 2.0, "sampling_probability": 0.1}
+ACCOUNTANT = {
+    "noise_multiplier": 2.0,
+    "sampling_probability": 0.1,
+    "clipping_norm": 1.0,
+    "fine": 5,
+    "coarse": 2,
+}
+FILTER = {
+    "epsilon": 1.0,
+    "delta": 1e-5,
+    "noise_multiplier": 2.0,
+    "sampling_probability": 0.1,
+    "clipping_norm": 1.0,
+}
 
 
 class Store(NamedTuple):
@@ -137,7 +149,7 @@ def of_training() -> Iterator[tuple[str, Store]]:
     plan = hs.plan_training(hs.Poisson(8, 0.3), 20, noise_multiplier=0.9, delta=1e-3)
 
     def make(path: Path, moment: Callable[[], None]) -> None:
-        with plan.start(3, seed=5, path=path) as run:
+        with plan.start(3, clipping_norm=1.0, seed=5, path=path) as run:
             for step in run:
                 moment()
                 _ = step.indices
@@ -154,7 +166,7 @@ def of_training() -> Iterator[tuple[str, Store]]:
     strategy = hs.BandedToeplitz.optimized(8, 2)
 
     def save_noise(path: Path, _: Callable[[], None]) -> None:
-        noise = hs.CorrelatedNoise(strategy, 3, 1.0, seed=4)
+        noise = hs.CorrelatedNoise(strategy, 3, 1.0, clipping_norm=1.0, seed=4)
         noise.next()
         noise.save(path)
 

@@ -19,7 +19,7 @@ import pytest
 from hockeystick._base import storage
 from hockeystick._base.files import replacing
 
-SETTINGS = {"noise_multiplier": 2.0, "sampling_probability": 0.1}
+SETTINGS = {"noise_multiplier": 2.0, "sampling_probability": 0.1, "clipping_norm": 1.0}
 STORES: dict[str, Callable[..., Any]] = {
     "filter": lambda n, **how: hs.IndividualGDPFilter(n, mu=1.0, **how),
     "odometer": lambda n, **how: hs.individual.IndividualGDPOdometer(n, increment=0.3, **how),
@@ -37,10 +37,12 @@ def saves(folder: Path) -> dict[str, Callable[[], object]]:
     return {
         "snapshot": lambda: hs.IndividualGDPFilter(5, mu=1.0).save(folder / "snapshot"),
         "histories": lambda: hs.IndividualAccountant(5, **SETTINGS).save(folder / "histories"),
-        "noise": lambda: hs.CorrelatedNoise(strategy, 3, 1.0, seed=4).save(folder / "noise"),
+        "noise": lambda: hs.CorrelatedNoise(strategy, 3, 1.0, clipping_norm=1.0, seed=4).save(
+            folder / "noise"
+        ),
         "accountant": lambda: hs.Accountant().save(folder / "accountant"),
         "plan": lambda: plan.save(folder / "plan"),
-        "report.json": lambda: plan.start(3, seed=5).report().write(folder),
+        "report.json": lambda: plan.start(3, clipping_norm=1.0, seed=5).report().write(folder),
     }
 
 
@@ -86,7 +88,7 @@ def test_a_path_that_no_file_can_have_is_named_as_it_was_given(name: str, tmp_pa
 @pytest.mark.usefixtures("no_umask")
 def test_runs_and_saved_files_are_their_owners_only(tmp_path: Path) -> None:
     plan = hs.plan_training(hs.Poisson(6, 0.3), 20, noise_multiplier=0.9, delta=1e-3)
-    plan.start(3, path=tmp_path / "run").close()
+    plan.start(3, clipping_norm=1.0, path=tmp_path / "run").close()
     for entry, mode in modes(tmp_path / "run").items():
         assert mode == (0o700 if entry == "run" else 0o600), entry
     for save in saves(tmp_path).values():

@@ -60,10 +60,10 @@ def test_one_norm_for_all_is_never_charged_less(kind: str) -> None:
 
 @WIDE
 def test_norms_right_above_an_edge_are_in_the_next_cell() -> None:
-    accountant = hs.IndividualAccountant(1, noise_multiplier=1.0, sampling_probability=0.1)
+    accountant = hs.IndividualAccountant(1, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0)
     for cell in range(0, 500, 7):
         above = np.array([accountant.edges[cell]], np.longdouble) * (1 + np.longdouble(2.0) ** -60)
-        one = hs.IndividualAccountant(1, noise_multiplier=1.0, sampling_probability=0.1)
+        one = hs.IndividualAccountant(1, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0)
         one.step(above)
         counts = one._state.rows(0.1, slice(None))[0]
         assert np.flatnonzero(counts).tolist() == [cell + 1]

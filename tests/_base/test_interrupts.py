@@ -18,12 +18,12 @@ GUARD = 60.0
 
 LONG = {
     "seek": """
-noise = hs.CorrelatedNoise(hs.BandedToeplitz.square_root(4096, 64), 100_000, 1.0, seed=1)
+noise = hs.CorrelatedNoise(hs.BandedToeplitz.square_root(4096, 64), 100_000, 1.0, clipping_norm=1.0, seed=1)
 begin()
 noise.seek(4096)
 """,
     "one row after the other": """
-noise = hs.CorrelatedNoise(hs.BandedToeplitz.square_root(100_000, 64), 200_000, 1.0, seed=1)
+noise = hs.CorrelatedNoise(hs.BandedToeplitz.square_root(100_000, 64), 200_000, 1.0, clipping_norm=1.0, seed=1)
 begin()
 for row in noise:
     pass
@@ -35,7 +35,7 @@ for batch in sampler:
     pass
 """,
     "individual accountant": """
-accountant = hs.IndividualAccountant(200_000, noise_multiplier=1.0, sampling_probability=0.1)
+accountant = hs.IndividualAccountant(200_000, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0)
 rng = np.random.default_rng(1)
 begin()
 while True:
@@ -110,7 +110,7 @@ def test_ctrl_c_ends_it(name: str) -> None:
 
 ASKED = {
     "noise": """
-noise = hs.CorrelatedNoise(hs.BandedToeplitz.square_root(64, 32), 400_000, 1.0, seed=1)
+noise = hs.CorrelatedNoise(hs.BandedToeplitz.square_root(64, 32), 400_000, 1.0, clipping_norm=1.0, seed=1)
 work, ask = lambda: noise.seek(60 - noise.step), noise.state
 """,
     "batches": """
@@ -127,7 +127,7 @@ def ask():
         made[0].epsilon(1e-6)
 """,
     "individual accountant": """
-accountant = hs.IndividualAccountant(20_000, noise_multiplier=1.0, sampling_probability=0.1)
+accountant = hs.IndividualAccountant(20_000, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0)
 accountant.step(np.linspace(0, 1, 20_000), steps=100)
 work, ask = lambda: accountant.nonadaptive_epsilon(rng.random()), lambda: accountant.nonadaptive_epsilon(1e-6)
 """,
@@ -204,7 +204,7 @@ def test_noise_goes_on_with_the_same_bits(form: str, threads: int, bell: Callabl
         "buffers": hs.matrix.BufferedToeplitz(((0.01, 0.99),) * 47, steps),
     }
     strategy = strategies[form]
-    noise, whole = (hs.CorrelatedNoise(strategy, width, 1.0, seed=1) for _ in range(2))
+    noise, whole = (hs.CorrelatedNoise(strategy, width, 1.0, clipping_norm=1.0, seed=1) for _ in range(2))
     rang = 0
     seconds = 0.1
     hs.set_threads(threads)
@@ -238,7 +238,7 @@ def test_a_seek_that_is_interrupted_gives_no_wrong_rows(bell: Callable[[float], 
     """Rows before the few that an inverse needs were taken to be 0, and what came next was made with those."""
     steps, width = 2000, 20_000
     strategy = hs.matrix.InverseBanded.square_root(steps, 300)
-    noise, whole = (hs.CorrelatedNoise(strategy, width, 1.0, seed=1) for _ in range(2))
+    noise, whole = (hs.CorrelatedNoise(strategy, width, 1.0, clipping_norm=1.0, seed=1) for _ in range(2))
     whole.seek(1500)
     expected = whole.next()
     rang = 0
@@ -311,7 +311,9 @@ def test_answers_are_the_same_after_an_interruption(bell: Callable[[float], None
 
 def test_a_lock_held_by_an_interruptible_call_does_not_wait_for_the_interpreter() -> None:
     # One thread makes rows, and looks for signals meanwhile; another one asks for its state.
-    noise = hs.CorrelatedNoise(hs.BandedToeplitz.square_root(10**6, 32), 100_000, 1.0, seed=1)
+    noise = hs.CorrelatedNoise(
+        hs.BandedToeplitz.square_root(10**6, 32), 100_000, 1.0, clipping_norm=1.0, seed=1
+    )
     noise.seek(40)
     done = threading.Event()
 

@@ -39,7 +39,7 @@ DRAWN = {"dataset_size": 100, "seed": 1, "shard": (0, 1)}
 
 
 def accountant() -> hs.IndividualAccountant:
-    made = hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=0.1)
+    made = hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0)
     made.step([0.1, 0.2, 0.3])
     return made
 
@@ -193,7 +193,7 @@ METHODS: list[tuple[Callable[[], Any], str, dict[str, Any]]] = [
     (gdp, "merge", {"parts": [gdp(), gdp()]}),
     (partial(individual.IndividualRDPFilter, 3, order=2.0, rho=1.0), "step", {"norms": [0.1, 0.2], **LOOP, "indices": [0, 1], "sampling_probability": 0.1}),
     (partial(individual.IndividualGDPOdometer, 3, increment=0.1), "step", {"norms": [0.1, 0.2], **LOOP, "indices": [0, 1]}),
-    (partial(individual.ApproximateIndividualFilter, 3, **TARGET, noise_multiplier=1.0, sampling_probability=0.1), "step", {"norms": [0.1, 0.2, 0.3]}),
+    (partial(individual.ApproximateIndividualFilter, 3, **TARGET, **LOOP, sampling_probability=0.1), "step", {"norms": [0.1, 0.2, 0.3]}),
     (lambda: STRATEGY, "correlated_noise", {"noise": np.zeros((8, 2))}),
     (lambda: STRATEGY, "first_steps", {"steps": 3}),
     *[(lambda: STRATEGY, name, {"noise_multiplier": 1.0, "workload": matrix.Workload()}) for name in ("max_error", "mean_squared_error", "per_step_error")],
@@ -222,10 +222,10 @@ METHODS: list[tuple[Callable[[], Any], str, dict[str, Any]]] = [
     (plan, "released", {"run": STEP}),
     (plan, "spent", {"steps": 2}),
     (plan, "start", {"dimension": 3, "clipping_norm": 1.0, "seed": 1, "state_dtype": np.float64, "durable": False}),
-    (partial(hs.CorrelatedNoise, STRATEGY, 3, 1.0), "next", {"out": np.zeros(3, np.float32)}),
-    (partial(hs.CorrelatedNoise, STRATEGY, 3, 1.0), "rows", {"count": 2, "out": np.zeros((2, 3), np.float32)}),
-    (partial(hs.CorrelatedNoise, STRATEGY, 3, 1.0), "seek", {"step": 3}),
-    (partial(hs.CorrelatedNoise, STRATEGY, 3, 1.0), "add_to", {"out": np.zeros(3, np.float32)}),
+    (partial(hs.CorrelatedNoise, STRATEGY, 3, **LOOP), "next", {"out": np.zeros(3, np.float32)}),
+    (partial(hs.CorrelatedNoise, STRATEGY, 3, **LOOP), "rows", {"count": 2, "out": np.zeros((2, 3), np.float32)}),
+    (partial(hs.CorrelatedNoise, STRATEGY, 3, **LOOP), "seek", {"step": 3}),
+    (partial(hs.CorrelatedNoise, STRATEGY, 3, **LOOP), "add_to", {"out": np.zeros(3, np.float32)}),
     *[(lambda: hs.Repetitions, name, {"mean": 3.0}) for name in ("geometric", "logarithmic", "poisson")],
     (lambda: hs.Repetitions, "fixed", {"count": 3}),
     (lambda: hs.Repetitions, "negative_binomial", {"mean": 3.0, "shape": 1.0}),
@@ -273,6 +273,28 @@ def test_functions(
 )
 def test_methods(make: Callable[[], Any], name: str, given: dict[str, Any]) -> None:
     check(lambda **odd: getattr(make(), name)(**odd), given)
+
+
+NORMED = [
+    *[(lambda call=call: call, given) for call, given in FUNCTIONS if "clipping_norm" in given],
+    *[
+        (lambda make=make, name=name: getattr(make(), name), given)
+        for make, name, given in METHODS
+        if "clipping_norm" in given and make is not accountant  # whose steps take its own
+    ],
+]
+
+
+@pytest.mark.parametrize(
+    ("of", "given"), NORMED, ids=lambda each: "" if isinstance(each, dict) else each().__qualname__
+)
+def test_the_norm_that_gradients_are_clipped_to_is_never_guessed(
+    of: Callable[[], Callable[..., Any]], given: dict[str, Any]
+) -> None:
+    """It was 1: an epsilon of .129 for norms of .1 that are clipped to .1, of which 2.73 is certified."""
+    of()(**given)
+    with pytest.raises(TypeError, match="clipping_norm"):
+        of()(**{name: value for name, value in given.items() if name != "clipping_norm"})
 
 
 @pytest.mark.parametrize("threads", [*ODD[:4], *ODD[5:], 1025])

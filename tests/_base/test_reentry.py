@@ -23,7 +23,9 @@ class Case(NamedTuple):
 
 
 def recorded(steps: int = 3) -> hs.IndividualAccountant:
-    accountant = hs.IndividualAccountant(2, noise_multiplier=1.0, sampling_probability=0.1, fine=8, coarse=2)
+    accountant = hs.IndividualAccountant(
+        2, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0, fine=8, coarse=2
+    )
     accountant.step([1.0, 1.0], steps=steps)
     return accountant
 

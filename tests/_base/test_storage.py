@@ -333,7 +333,9 @@ SAVED: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         lambda filt: filt.step([0.1, 0.0, 0.2]),
     ),
     "IndividualAccountant": (
-        lambda: hs.IndividualAccountant(2, noise_multiplier=2.0, sampling_probability=0.01),
+        lambda: hs.IndividualAccountant(
+            2, noise_multiplier=2.0, sampling_probability=0.01, clipping_norm=1.0
+        ),
         lambda accountant: accountant.step([1.0, 0.5]),
     ),
 }

@@ -137,13 +137,13 @@ def history_is_complete(steps: int) -> Callable[[Any, list[Any]], None]:
 
 def individual_accountant(examples: int, **path: Any) -> hs.IndividualAccountant:
     return hs.IndividualAccountant(
-        examples, noise_multiplier=1.0, sampling_probability=0.01, fine=8, coarse=4, **path
+        examples, noise_multiplier=1.0, sampling_probability=0.01, clipping_norm=1.0, fine=8, coarse=4, **path
     )
 
 
 def approximate_filter(_: Path) -> hs.individual.ApproximateIndividualFilter:
     return hs.individual.ApproximateIndividualFilter(
-        1, epsilon=1.0, delta=1e-5, noise_multiplier=2.0, sampling_probability=1.0
+        1, epsilon=1.0, delta=1e-5, noise_multiplier=2.0, sampling_probability=1.0, clipping_norm=1.0
     )
 
 
@@ -166,7 +166,7 @@ SCHEME = hs.BMinSep(400, 4, 0.05)
 
 
 def noise(_: Path) -> hs.CorrelatedNoise:
-    return hs.CorrelatedNoise(STRATEGY, 8, 1.0, seed=SEED)
+    return hs.CorrelatedNoise(STRATEGY, 8, 1.0, clipping_norm=1.0, seed=SEED)
 
 
 def sampler(_: Path = Path()) -> hs.sampling.BatchSampler:
@@ -213,7 +213,7 @@ PLAN = hs.plan_training(
 
 
 def training_run(path: Path) -> hs.training.TrainingRun:
-    return PLAN.start(5, seed=SEED, path=path / "run")
+    return PLAN.start(5, clipping_norm=1.0, seed=SEED, path=path / "run")
 
 
 def train(run: hs.training.TrainingRun, _: int) -> list[tuple[int, bytes]]:
@@ -232,12 +232,12 @@ def train(run: hs.training.TrainingRun, _: int) -> list[tuple[int, bytes]]:
 def trained(run: hs.training.TrainingRun, results: list[Any]) -> None:
     assert run.released == PLAN.steps
     run.close()
-    with PLAN.start(5, seed=SEED) as alone:
+    with PLAN.start(5, clipping_norm=1.0, seed=SEED) as alone:
         assert sorted(step for result in results for step in result) == train(alone, 0)
 
 
 def training_step(_: Path) -> hs.training.TrainingStep:
-    step = PLAN.start(5, seed=SEED).next()
+    step = PLAN.start(5, clipping_norm=1.0, seed=SEED).next()
     assert step.indices.size >= 0
     return step
 

@@ -11,7 +11,7 @@ import pytest
 
 
 def noise() -> hs.CorrelatedNoise:
-    return hs.CorrelatedNoise(hs.Identity(steps=5), dimension=4, noise_multiplier=1.0)
+    return hs.CorrelatedNoise(hs.Identity(steps=5), dimension=4, noise_multiplier=1.0, clipping_norm=1.0)
 
 
 def batches() -> Any:

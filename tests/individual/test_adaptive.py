@@ -139,7 +139,7 @@ def test_individual_accountants_under_attack(adjacency: str, q: float, noise: fl
     """The same for sampled Gaussians: by loss distributions the bound fails, by moments it holds."""
     losses = gaussian_losses(1 / noise) if q == 1.0 else sampled_losses(1 / noise, q, adjacency)
     accountant = hs.IndividualAccountant(
-        1, noise_multiplier=noise, sampling_probability=q, adjacency=adjacency
+        1, noise_multiplier=noise, sampling_probability=q, clipping_norm=1.0, adjacency=adjacency
     )
     own, fixed = [0.0], [0.0]
     for _ in range(steps):
@@ -241,7 +241,7 @@ def test_readings_are_tight_where_the_budget_is_used_up() -> None:
 
 def test_accountants_without_anything_to_tell() -> None:
     def accountant(q: float, norm: float) -> hs.IndividualAccountant:
-        found = hs.IndividualAccountant(2, noise_multiplier=1.0, sampling_probability=q)
+        found = hs.IndividualAccountant(2, noise_multiplier=1.0, sampling_probability=q, clipping_norm=1.0)
         found.step([norm, 0.0], steps=3)
         return found
 
@@ -250,7 +250,7 @@ def test_accountants_without_anything_to_tell() -> None:
         assert not accountant(0.5, 0.0).epsilon(delta).any()
         assert accountant(0.5, 1.0).epsilon(delta)[1] == 0.0
         assert (
-            not hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=0.5)
+            not hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=0.5, clipping_norm=1.0)
             .epsilon(delta)
             .any()
         )
@@ -261,7 +261,7 @@ def test_accountants_without_anything_to_tell() -> None:
 
 @pytest.mark.parametrize("name", ["epsilon_bounds", "delta", "gdp_mu"])
 def test_old_names_say_what_they_are(name: str) -> None:
-    accountant = hs.IndividualAccountant(2, noise_multiplier=1.0, sampling_probability=0.5)
+    accountant = hs.IndividualAccountant(2, noise_multiplier=1.0, sampling_probability=0.5, clipping_norm=1.0)
     accountant.step([1.0, 0.5])
     arguments = {"epsilon_bounds": (1e-5,), "delta": (1.0,), "gdp_mu": (0, 1e-3)}[name]
     with pytest.warns(DeprecationWarning, match="fixed in advance") as caught:

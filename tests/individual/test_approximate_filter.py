@@ -16,7 +16,13 @@ from hockeystick.individual import histories
 
 from tests.anywhere import interrupted_everywhere
 
-SETTINGS = {"epsilon": 1.0, "delta": 1e-5, "noise_multiplier": 1.5, "sampling_probability": 0.05}
+SETTINGS = {
+    "epsilon": 1.0,
+    "delta": 1e-5,
+    "noise_multiplier": 1.5,
+    "sampling_probability": 0.05,
+    "clipping_norm": 1.0,
+}
 N = 12
 TABLES: dict[Any, Any] = {}
 
@@ -268,7 +274,7 @@ def test_refusals(whole: list[object], tmp_path: Path) -> None:
             attempt()
     with pytest.raises(hs.StorageError, match="wanted: individual accountant"):
         hs.IndividualAccountant.open(tmp_path / "filter")
-    plain = hs.IndividualAccountant(N, noise_multiplier=1.5, sampling_probability=0.05)
+    plain = hs.IndividualAccountant(N, noise_multiplier=1.5, sampling_probability=0.05, clipping_norm=1.0)
     plain.save(tmp_path / "plain")
     with pytest.raises(hs.StorageError, match="wanted: approximate individual filter"):
         hs.individual.ApproximateIndividualFilter.load(tmp_path / "plain")
@@ -312,7 +318,7 @@ if path.exists():
     filt = hs.individual.ApproximateIndividualFilter.open(path)
 else:
     filt = hs.individual.ApproximateIndividualFilter(
-        n, epsilon=1.0, delta=1e-5, noise_multiplier=1.5, sampling_probability=0.05, path=path)
+        n, epsilon=1.0, delta=1e-5, noise_multiplier=1.5, sampling_probability=0.05, clipping_norm=1.0, path=path)
 model = folder / "model.npy"
 theta = np.load(model) if model.exists() else np.zeros(2)
 while (done := int(theta[1])) < steps:

@@ -48,7 +48,7 @@ def test_groups_are_of_neighbours_and_complete(scores: list[float], most: int) -
 def test_rare_hits_are_refined_unasked(q: float, steps: int) -> None:
     """The issue's example had an epsilon 6.4 times too large."""
     delta = 1e-6
-    accountant = hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=q)
+    accountant = hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=q, clipping_norm=1.0)
     accountant.step([1.0, 0.5, 0.25], steps=steps)
     found = accountant.nonadaptive_epsilon(delta)
     bounds = [accountant.profile(row).epsilon_bounds(delta) for row in range(3)]
@@ -60,7 +60,9 @@ def test_rare_hits_are_refined_unasked(q: float, steps: int) -> None:
 
 def test_neighbours_share_a_bound_above_each() -> None:
     rng = np.random.default_rng(5)
-    accountant = hs.IndividualAccountant(12, noise_multiplier=1.0, sampling_probability=1e-4)
+    accountant = hs.IndividualAccountant(
+        12, noise_multiplier=1.0, sampling_probability=1e-4, clipping_norm=1.0
+    )
     accountant.step(rng.uniform(0.8, 1.0, 12), steps=100)
     found = accountant.nonadaptive_epsilon(1e-6, refine=2)
     fast = accountant.nonadaptive_epsilon(1e-6, refine=0)

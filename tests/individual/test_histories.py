@@ -254,7 +254,7 @@ path = folder / "accountant"
 if path.exists():
     accountant = hs.IndividualAccountant.open(path)
 else:
-    accountant = hs.IndividualAccountant(n, noise_multiplier=1.0, sampling_probability=0.01, path=path)
+    accountant = hs.IndividualAccountant(n, noise_multiplier=1.0, sampling_probability=0.01, clipping_norm=1.0, path=path)
 model = folder / "model.npy"
 done = int(np.load(model)) if model.exists() else 0
 print("ready", flush=True)
@@ -274,7 +274,9 @@ def test_killed_training_resumes(tmp_path: Path) -> None:
     """kill -9 again and again, also while steps are folded: nothing is lost, nothing is counted twice."""
     steps = 60
     command = [sys.executable, "-c", TRAINING]
-    whole = hs.IndividualAccountant(20_000, noise_multiplier=1.0, sampling_probability=0.01)
+    whole = hs.IndividualAccountant(
+        20_000, noise_multiplier=1.0, sampling_probability=0.01, clipping_norm=1.0
+    )
     for step in range(steps):
         whole.step(np.random.default_rng([step, 3]).random(20_000) * 1.2)
     killed_again_and_again([*command, str(tmp_path), str(steps)], 6, 0.1, 0.01)
@@ -288,7 +290,9 @@ def test_killed_training_resumes(tmp_path: Path) -> None:
 
 def test_any_number_of_sampling_probabilities(tmp_path: Path) -> None:
     """Each has counts of its own, which the header describes: it was too short for 40."""
-    accountant = hs.IndividualAccountant(3, noise_multiplier=2.0, sampling_probability=0.1, fine=4, coarse=1)
+    accountant = hs.IndividualAccountant(
+        3, noise_multiplier=2.0, sampling_probability=0.1, clipping_norm=1.0, fine=4, coarse=1
+    )
     for q in np.linspace(0.001, 0.1, 40):
         accountant.step([0.1, 0.0, 2.0], sampling_probability=float(q))
     accountant.save(tmp_path / "saved")
@@ -330,7 +334,7 @@ def test_a_file_that_an_editor_left_is_named(tmp_path: Path) -> None:
 def test_a_step_of_other_histories_is_refused(tmp_path: Path) -> None:
     for name, norm in (("mine", 1.0), ("other", 0.0)):
         kept = hs.IndividualAccountant(
-            3, noise_multiplier=1.0, sampling_probability=0.1, path=tmp_path / name
+            3, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0, path=tmp_path / name
         )
         kept.step([norm] * 3)
         kept.close()
@@ -374,7 +378,9 @@ def test_a_step_that_does_not_fit_is_refused(
 )
 def test_a_step_that_is_gone_is_missed(gone: int, message: str, tmp_path: Path) -> None:
     path = tmp_path / "accountant"
-    kept = hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=0.1, path=path)
+    kept = hs.IndividualAccountant(
+        3, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0, path=path
+    )
     for _ in range(3):
         kept.step([1.0] * 3)
     kept.close()
@@ -386,7 +392,9 @@ def test_a_step_that_is_gone_is_missed(gone: int, message: str, tmp_path: Path) 
 
 def test_a_step_counts_once_whatever_its_file_is_called(tmp_path: Path) -> None:
     path = tmp_path / "accountant"
-    kept = hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=0.1, path=path)
+    kept = hs.IndividualAccountant(
+        3, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0, path=path
+    )
     kept.step([1.0] * 3)
     kept.close()
     (file,) = path.glob("step-*")
@@ -399,7 +407,9 @@ def test_an_exception_right_after_a_step_has_its_name_asks_to_open_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, write = tmp_path / "accountant", storage.write
-    kept = hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=0.1, path=path)
+    kept = hs.IndividualAccountant(
+        3, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0, path=path
+    )
 
     def interrupted(*given: Any, **options: Any) -> None:
         write(*given, **options)

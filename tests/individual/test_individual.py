@@ -96,7 +96,7 @@ def test_bounds_of_exact_compositions(sigma: float, q: float, delta: float) -> N
 def test_short_histories(sigma: float, q: float, log_delta: float, history: list[tuple[float, int]]) -> None:
     """Few steps, where the transform decays slowly: bounds all the same, never nan."""
     delta = math.exp(log_delta)
-    accountant = hs.IndividualAccountant(1, noise_multiplier=sigma, sampling_probability=q)
+    accountant = hs.IndividualAccountant(1, noise_multiplier=sigma, sampling_probability=q, clipping_norm=1.0)
     record(accountant, [history])
     lower, upper = accountant.nonadaptive_epsilon_bounds(delta)
     steps = [(min(norm, 1.0) / sigma, q, count) for norm, count in history]
@@ -132,6 +132,7 @@ def test_few_steps(sigma: float, q: float, delta: float, resolution: float) -> N
         rows,
         noise_multiplier=sigma,
         sampling_probability=q,
+        clipping_norm=1.0,
         resolution=resolution,
         fine=round(384 * 0.007 / resolution),
     )
@@ -166,7 +167,9 @@ def test_rare_hits(sigma: float, q: float, delta: float, gap: float) -> None:
     """Where less than one to a dozen hits decide: bounds, within a few percent; the full engine does better."""
     rng = np.random.default_rng(11)
     histories = random_histories(rng, 16, sigma, 1.0)
-    accountant = hs.IndividualAccountant(16, noise_multiplier=sigma, sampling_probability=q)
+    accountant = hs.IndividualAccountant(
+        16, noise_multiplier=sigma, sampling_probability=q, clipping_norm=1.0
+    )
     record(accountant, histories)
     exact_lower, _ = exact_bounds([[(min(n, 1.0) / sigma, q, k) for n, k in h] for h in histories], delta)
     upper = accountant.nonadaptive_epsilon(delta, refine=0)
@@ -229,7 +232,9 @@ def test_one_cell_is_the_plain_composition() -> None:
 
 
 def test_unsampled_steps_are_gaussian() -> None:
-    accountant = hs.IndividualAccountant(3, noise_multiplier=50.0, sampling_probability=1.0)
+    accountant = hs.IndividualAccountant(
+        3, noise_multiplier=50.0, sampling_probability=1.0, clipping_norm=1.0
+    )
     accountant.step([0.0, 0.3, 1.0], steps=400)
     found = accountant.nonadaptive_epsilon(1e-5)
     exact = _core.gaussian_epsilons(np.array([0.0, 0.3 * 20 / 50, 20 / 50]), 1e-5)
@@ -239,7 +244,9 @@ def test_unsampled_steps_are_gaussian() -> None:
 
 def test_steps_of_different_kinds() -> None:
     """Noise, clipping and sampling change on the way; examples come and go."""
-    accountant = hs.IndividualAccountant(2, noise_multiplier=1.0, sampling_probability=0.01)
+    accountant = hs.IndividualAccountant(
+        2, noise_multiplier=1.0, sampling_probability=0.01, clipping_norm=1.0
+    )
     accountant.step([0.5, 3.0], steps=300)
     accountant.step([0.5, 3.0], noise_multiplier=2.0, clipping_norm=4.0, steps=200)
     accountant.step([0.5, 3.0], sampling_probability=0.05, steps=20)
@@ -261,7 +268,7 @@ def test_steps_of_different_kinds() -> None:
 @pytest.mark.parametrize("adjacency", ["add_or_remove", "add", "remove"])
 def test_delta_and_epsilon_agree(adjacency: str) -> None:
     accountant = hs.IndividualAccountant(
-        3, noise_multiplier=1.0, sampling_probability=0.01, adjacency=adjacency
+        3, noise_multiplier=1.0, sampling_probability=0.01, clipping_norm=1.0, adjacency=adjacency
     )
     accountant.step([0.0, 0.4, 1.0], steps=1000)
     for example in (1, 2):
@@ -282,7 +289,7 @@ def test_delta_and_epsilon_agree(adjacency: str) -> None:
 @pytest.mark.parametrize("q", [0.1, 1e-6, 1.0])
 def test_delta_is_positive_wherever_something_was_spent(noise: float, q: float) -> None:
     """The losses have no largest one, so that 0 is no upper bound, however little a double holds."""
-    accountant = hs.IndividualAccountant(2, noise_multiplier=noise, sampling_probability=q)
+    accountant = hs.IndividualAccountant(2, noise_multiplier=noise, sampling_probability=q, clipping_norm=1.0)
     for _ in range(2):
         accountant.step([1.0, 0.0])
         for epsilon in (5.0, 40.0, 300.0):
@@ -292,7 +299,9 @@ def test_delta_is_positive_wherever_something_was_spent(noise: float, q: float) 
 
 
 def test_gdp_mu_holds_for_every_epsilon() -> None:
-    accountant = hs.IndividualAccountant(2, noise_multiplier=2.0, sampling_probability=0.006)
+    accountant = hs.IndividualAccountant(
+        2, noise_multiplier=2.0, sampling_probability=0.006, clipping_norm=1.0
+    )
     rng = np.random.default_rng(3)
     for _ in range(12):
         accountant.step(rng.lognormal(-1.0, 0.4, 2), steps=160)
@@ -338,7 +347,7 @@ def test_answers_depend_on_the_example_alone() -> None:
 
 def test_limits() -> None:
     def accountant(q: float, norm: float = 1.0) -> hs.IndividualAccountant:
-        out = hs.IndividualAccountant(1, noise_multiplier=1.0, sampling_probability=q)
+        out = hs.IndividualAccountant(1, noise_multiplier=1.0, sampling_probability=q, clipping_norm=1.0)
         out.step([norm], steps=10)
         return out
 
@@ -349,24 +358,24 @@ def test_limits() -> None:
     assert 0.0 < accountant(1e-9).nonadaptive_epsilon(1e-300)[0] < math.inf
     assert 0.0 < accountant(1.0).nonadaptive_epsilon(1e-300)[0] < math.inf
     assert (
-        hs.IndividualAccountant(0, noise_multiplier=1.0, sampling_probability=0.1)
+        hs.IndividualAccountant(0, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0)
         .nonadaptive_epsilon(0.1)
         .size
         == 0
     )
     tiny = accountant(1e-6, 1e-9)
     assert tiny.nonadaptive_epsilon(1e-3)[0] == 0.0
-    huge = hs.IndividualAccountant(1, noise_multiplier=0.01, sampling_probability=1.0)
+    huge = hs.IndividualAccountant(1, noise_multiplier=0.01, sampling_probability=1.0, clipping_norm=1.0)
     huge.step([1.0], steps=10**9)
     assert 1e12 < huge.nonadaptive_epsilon(1e-5)[0] < math.inf
-    rare = hs.IndividualAccountant(1, noise_multiplier=0.05, sampling_probability=1e-7)
+    rare = hs.IndividualAccountant(1, noise_multiplier=0.05, sampling_probability=1e-7, clipping_norm=1.0)
     rare.step([1.0], steps=3)
     exact = exact_bounds([[(20.0, 1e-7, 3)]], 1e-9)
     assert exact[0][0] <= rare.nonadaptive_epsilon(1e-9)[0] < math.inf
 
 
 def test_refusals() -> None:
-    accountant = hs.IndividualAccountant(2, noise_multiplier=1.0, sampling_probability=0.1)
+    accountant = hs.IndividualAccountant(2, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0)
     for norms in ([math.nan, 0.0], [0.0, -1.0]):
         with pytest.raises(hs.ParameterError, match="norms"):
             accountant.step(norms)
@@ -386,7 +395,9 @@ def test_refusals() -> None:
 
 
 def test_many_steps_need_wider_counters() -> None:
-    accountant = hs.IndividualAccountant(2, noise_multiplier=20.0, sampling_probability=0.001)
+    accountant = hs.IndividualAccountant(
+        2, noise_multiplier=20.0, sampling_probability=0.001, clipping_norm=1.0
+    )
     accountant.step([1.0, 0.5], steps=65_000)
     before = accountant.nonadaptive_epsilon(1e-5)
     accountant.step([1.0, 0.5], steps=10_000_000 - 65_000)
@@ -458,7 +469,13 @@ def test_summaries() -> None:
 def test_files_that_do_not_name_their_grid(tmp_path: Path, resolution: float, told: bool) -> None:
     """Of 0.2.0, which counted on one grid and read on another where the resolution was no double (epsilon .92 for 33)."""
     accountant = hs.IndividualAccountant(
-        2, noise_multiplier=2.0, sampling_probability=0.5, resolution=resolution, fine=300, coarse=0
+        2,
+        noise_multiplier=2.0,
+        sampling_probability=0.5,
+        clipping_norm=1.0,
+        resolution=resolution,
+        fine=300,
+        coarse=0,
     )
     accountant.step([0.3, 0.9], steps=10)
     path = tmp_path / "accountant"
@@ -482,7 +499,12 @@ def test_files_that_do_not_name_their_grid(tmp_path: Path, resolution: float, to
 def test_a_resolution_of_any_kind_is_the_one_that_is_read_back(kind: type, tmp_path: Path) -> None:
     resolution = kind(0.007) if kind is not Fraction else Fraction(7, 1000)
     accountant = hs.IndividualAccountant(
-        1, noise_multiplier=2.0, sampling_probability=1.0, resolution=resolution, path=tmp_path / "live"
+        1,
+        noise_multiplier=2.0,
+        sampling_probability=1.0,
+        clipping_norm=1.0,
+        resolution=resolution,
+        path=tmp_path / "live",
     )
     accountant.step([0.25], steps=100)
     accountant.save(tmp_path / "file")
@@ -525,7 +547,9 @@ def test_blocks_of_examples_are_answered_alike(
 ) -> None:
     from hockeystick.individual import accountant as individual
 
-    accountant = hs.IndividualAccountant(12, noise_multiplier=1.0, sampling_probability=0.02)
+    accountant = hs.IndividualAccountant(
+        12, noise_multiplier=1.0, sampling_probability=0.02, clipping_norm=1.0
+    )
     for step in range(20):
         accountant.step(np.random.default_rng(step).random(12))
     asked = [
@@ -546,7 +570,7 @@ def test_mu_is_of_both_directions(slack: float) -> None:
     found = {}
     for adjacency in ("add", "remove", "add_or_remove"):
         accountant = hs.IndividualAccountant(
-            1, noise_multiplier=1.0, sampling_probability=0.01, adjacency=adjacency
+            1, noise_multiplier=1.0, sampling_probability=0.01, clipping_norm=1.0, adjacency=adjacency
         )
         accountant.step([1.0], steps=100)
         found[adjacency] = accountant.nonadaptive_gdp_mu(0, slack)

@@ -67,7 +67,7 @@ def test_readings_cover_both_directions() -> None:
     readings = {}
     for adjacency in ("add", "remove", "add_or_remove"):
         accountant = hs.IndividualAccountant(
-            1, noise_multiplier=0.8, sampling_probability=0.05, adjacency=adjacency
+            1, noise_multiplier=0.8, sampling_probability=0.05, clipping_norm=1.0, adjacency=adjacency
         )
         accountant.step([1.0], steps=200)
         readings[adjacency] = float(accountant.epsilon(1e-6)[0])

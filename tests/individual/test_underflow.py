@@ -30,7 +30,7 @@ def sampled_delta(epsilon: float, q: float, mu: float, direction: str) -> mpf:
 @pytest.mark.parametrize("q", [1e-162, 1e-170, 1e-200, 1e-300, 1e-320])
 def test_rarely_drawn_examples(q: float, direction: str) -> None:
     accountant = hs.individual.IndividualAccountant(
-        2, noise_multiplier=1.0, sampling_probability=q, adjacency=direction
+        2, noise_multiplier=1.0, sampling_probability=q, clipping_norm=1.0, adjacency=direction
     )
     accountant.step([1.0, 0.0])
     for epsilon in (0.0, 0.3 * q, 2.0 * q, 0.1):
@@ -71,7 +71,7 @@ def test_steps_whose_divergence_underflows_are_charged() -> None:
 def test_the_approximate_filter_counts_rare_draws() -> None:
     budget = 1e-163
     filt = hs.individual.ApproximateIndividualFilter(
-        1, epsilon=budget, delta=1e-165, noise_multiplier=1.0, sampling_probability=1e-162
+        1, epsilon=budget, delta=1e-165, noise_multiplier=1.0, sampling_probability=1e-162, clipping_norm=1.0
     )
     if filt.step([1.0])[0]:
         assert sampled_delta(budget, 1e-162, 1.0, "remove") <= 1e-165
@@ -101,7 +101,7 @@ def test_sums_that_underflow_are_something(scale: float, norm: float, delta: flo
 def test_epsilon_without_delta_is_the_sum_of_the_largest_losses(q: float) -> None:
     """Under "add" no loss is above -ln(1 - q): the bounds said that there is none."""
     accountant = hs.individual.IndividualAccountant(
-        2, noise_multiplier=1.0, sampling_probability=q, adjacency="add"
+        2, noise_multiplier=1.0, sampling_probability=q, clipping_norm=1.0, adjacency="add"
     )
     for _ in range(3):
         accountant.step([1.0, 0.0])
@@ -137,7 +137,9 @@ def test_moments_of_next_to_no_noise(sigma: float, mode: str) -> None:
 
 def test_next_to_no_noise_has_an_upper_bound() -> None:
     for sigma in (0.01, 0.012, 0.015):
-        accountant = hs.IndividualAccountant(1, noise_multiplier=sigma, sampling_probability=0.1)
+        accountant = hs.IndividualAccountant(
+            1, noise_multiplier=sigma, sampling_probability=0.1, clipping_norm=1.0
+        )
         accountant.step([1.0], steps=100)
         ((lower,), (upper,)) = accountant.nonadaptive_epsilon_bounds(1e-5)
         truth = hs.account(hs.PoissonSampled(hs.Gaussian(sigma), 0.1) * 100).epsilon_bounds(1e-5)

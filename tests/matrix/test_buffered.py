@@ -48,7 +48,7 @@ def test_streamed_rows_solve_their_equations_up_to_the_stated_error(state: str, 
     """|C w - z|_i <= unit * (sum of weight / (1 - decay) max |buffer|, and the magnitudes of the row's own terms)."""
     steps, width = 500, 40
     strategy = BufferedToeplitz(THREE, steps)
-    options = {"seed": 5, "dtype": "float64"}
+    options = {"clipping_norm": 1.0, "seed": 5, "dtype": "float64"}
     rows = CorrelatedNoise(strategy, width, 1.0, state_dtype=state, **options).rows(steps)
     z = CorrelatedNoise(hs.Identity(steps), width, 1.0, **options).rows(steps)
     kept = np.zeros((3, width))
@@ -76,12 +76,13 @@ def test_streamed_rows_have_the_covariance_that_is_accounted() -> None:
 
 
 def test_memory_is_that_of_the_buffers() -> None:
-    noise = CorrelatedNoise(BufferedToeplitz(THREE, 2**20), 512, 1.0, seed=1)
+    noise = CorrelatedNoise(BufferedToeplitz(THREE, 2**20), 512, 1.0, clipping_norm=1.0, seed=1)
     assert noise.state()["history"].shape == (3, 512)
     noise.rows(2)
     assert noise.state()["history"].shape == (3, 512)
     assert (
-        noise.state_bytes == CorrelatedNoise(BandedToeplitz.square_root(50, 4), 512, 1.0, seed=1).state_bytes
+        noise.state_bytes
+        == CorrelatedNoise(BandedToeplitz.square_root(50, 4), 512, 1.0, clipping_norm=1.0, seed=1).state_bytes
     )
 
 

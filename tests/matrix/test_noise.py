@@ -51,7 +51,7 @@ STATES = pytest.mark.parametrize("state_dtype", ["float64", "float32"])
 
 
 def make(strategy, dimension=700, **changes):
-    arguments = {"noise_multiplier": 1.0, "seed": 11, "dtype": "float64", **changes}
+    arguments = {"noise_multiplier": 1.0, "clipping_norm": 1.0, "seed": 11, "dtype": "float64", **changes}
     return CorrelatedNoise(strategy, dimension, **arguments)
 
 
@@ -479,7 +479,7 @@ def test_two_that_go_on_from_one_file_are_told_at_the_second_save(tmp_path):
     """Both would add the same rows to different sums, whose difference has no noise."""
     path = tmp_path / "noise.hs"
     strategy = hs.Identity(4)
-    CorrelatedNoise(strategy, 3, noise_multiplier=1.0, seed=5).save(path)
+    CorrelatedNoise(strategy, 3, noise_multiplier=1.0, clipping_norm=1.0, seed=5).save(path)
     one, other = (CorrelatedNoise.load(path, strategy) for _ in range(2))
     assert np.array_equal(one.next(), other.next())
     one.save(path)

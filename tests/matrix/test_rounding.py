@@ -12,9 +12,8 @@ GROWING = hs.BandedToeplitz([0.3, 2.0, 0.5], 100)
 
 
 def made(strategy, dimension=3, state="float64", **changes):
-    return CorrelatedNoise(
-        strategy, dimension, **{"noise_multiplier": 1.0, "seed": 5, "state_dtype": state, **changes}
-    )
+    how = {"noise_multiplier": 1.0, "clipping_norm": 1.0, "seed": 5, "state_dtype": state}
+    return CorrelatedNoise(strategy, dimension, **{**how, **changes})
 
 
 def growing_columns(steps, bands, entry):
@@ -127,9 +126,9 @@ def test_a_run_with_coarse_rows_is_refused_before_it_exists(tmp_path):
         hs.matrix.FixedOrder(30, 15), 60, strategy=strategy, noise_multiplier=50.0, delta=1e-5
     )
     with pytest.raises(hs.ParameterError, match="kept as float32"):
-        plan.start(3, path=tmp_path / "run", seed=1, state_dtype="float32")
+        plan.start(3, clipping_norm=1.0, path=tmp_path / "run", seed=1, state_dtype="float32")
     assert not (tmp_path / "run").exists()
-    assert plan.start(3, seed=1).step == 0
+    assert plan.start(3, clipping_norm=1.0, seed=1).step == 0
 
 
 # --- What is said of Z ---------------------------------------------------------------------------------

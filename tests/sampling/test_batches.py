@@ -186,7 +186,7 @@ def test_batches_and_noise_share_a_seed_but_no_bits(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(batches, "derive_key", watched(keys["batches"]))
     monkeypatch.setattr(noise, "derive_key", watched(keys["noise"]))
     drawn = hs.Poisson(STEPS, 0.5).batches(N, 7)
-    rows = hs.matrix.CorrelatedNoise(hs.Identity(STEPS), 5, 1.0, seed=7)
+    rows = hs.matrix.CorrelatedNoise(hs.Identity(STEPS), 5, 1.0, clipping_norm=1.0, seed=7)
     drawn.next(), rows.next()
     drawn.state_dict(), rows.state()
     assert min(len(taken) for taken in keys.values()) > 1
@@ -251,7 +251,7 @@ def test_files(tmp_path: Path) -> None:
     path.write_bytes(damaged)
     with pytest.raises(hs.StorageError):
         hs.sampling.BatchSampler.load(path)
-    noise = hs.CorrelatedNoise(hs.Identity(3), 4, 1.0, seed=1)
+    noise = hs.CorrelatedNoise(hs.Identity(3), 4, 1.0, clipping_norm=1.0, seed=1)
     noise.save(path)
     with pytest.raises(hs.StorageError, match="noise"):
         hs.sampling.BatchSampler.load(path)

@@ -34,7 +34,7 @@ def participations(sampler: hs.sampling.BatchSampler, owners: NDArray[np.int64] 
 
 def outputs(x: Array, strategy: hs.matrix.Strategy = STRATEGY, sigma: float = SIGMA, seed: int = 11) -> Array:
     """C (sums of gradients + rows of sigma C^-1 Z), shape (trials, steps): what the accountant looks at."""
-    noise = hs.CorrelatedNoise(strategy, x.shape[1], sigma, seed=seed, dtype="float64")
+    noise = hs.CorrelatedNoise(strategy, x.shape[1], sigma, clipping_norm=1.0, seed=seed, dtype="float64")
     return (strategy.matrix() @ (x + np.array(list(noise)))).T
 
 
@@ -214,7 +214,12 @@ def bounds_hold(losses: Array, process: Any, adjacency: str, exact: bool = True)
 
 def noise(steps: int) -> Array:
     return np.array(
-        [row[0] for row in hs.CorrelatedNoise(hs.Identity(steps), 1, SIGMA, seed=11, dtype="float64")]
+        [
+            row[0]
+            for row in hs.CorrelatedNoise(
+                hs.Identity(steps), 1, SIGMA, clipping_norm=1.0, seed=11, dtype="float64"
+            )
+        ]
     )
 
 

@@ -489,7 +489,7 @@ def test_accounting_closes_the_loop(name):
     matrix = strategy.matrix()
     outputs = np.zeros((runs, plan.steps))
     for trial in range(runs):
-        for step in plan.start(1, seed=trial + 10):
+        for step in plan.start(1, clipping_norm=1.0, seed=trial + 10):
             # Example 0 has a gradient of norm 1, the others none.
             released = step.add_noise(np.array([float(0 in step.indices)]))
             outputs[trial, step.number] = released[0]
@@ -504,7 +504,7 @@ def test_accounting_closes_the_loop(name):
 
 
 def open_step(run=None):
-    run = run or PLAN.start(DIMENSION, seed=SEED)
+    run = run or PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED)
     return run, next(run)
 
 
@@ -556,7 +556,7 @@ def test_no_step_goes_without_noise():
 
 
 def test_no_more_steps_than_planned():
-    run = PLAN.start(DIMENSION, seed=SEED)
+    run = PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED)
     train(run, np.zeros(DIMENSION))
     assert run.released == PLAN.steps
     assert list(run) == []
@@ -590,7 +590,7 @@ def test_sums_of_more_or_unclipped_gradients_are_refused():
 
 def test_an_empty_batch_has_a_zero_sum():
     plan = cyclic_plan(probability=0.0, noise_multiplier=1.0)
-    _, step = open_step(plan.start(DIMENSION, seed=1))
+    _, step = open_step(plan.start(DIMENSION, clipping_norm=1.0, seed=1))
     assert len(step.indices) == 0
     with pytest.raises(hs.training.DeviationError, match="norm"):
         step.add_noise(np.full(DIMENSION, 1e-30))
@@ -619,7 +619,7 @@ def test_sums_that_are_none_are_refused(wrong, error, message):
 
 def test_padding(kinds):
     for name in ("truncated", "truncated cyclic", "truncated b-min-sep"):
-        with kinds[name].start(DIMENSION, seed=SEED) as run:
+        with kinds[name].start(DIMENSION, clipping_norm=1.0, seed=SEED) as run:
             for step in run:
                 indices, mask = step.padded()
                 assert len(indices) == len(mask) == 14
@@ -650,7 +650,7 @@ def test_steps_of_other_runs_are_refused():
 
 
 def test_drawing_past_the_run_is_noticed():
-    run = PLAN.start(DIMENSION, seed=SEED)
+    run = PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED)
     run._batches.next()
     with pytest.raises(hs.training.DeviationError, match="somebody else drew"):
         next(run)
@@ -677,7 +677,7 @@ def test_runs_cannot_be_copied_and_close():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_forked_runs_release_nothing(tmp_path):
-    with PLAN.start(DIMENSION, path=tmp_path / "run") as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, path=tmp_path / "run") as run:
         step = next(run)
         total = gradient_sum(step)
         child = os.fork()
@@ -697,7 +697,7 @@ def test_forked_runs_release_nothing(tmp_path):
 
 def test_the_calibrations_seed_is_no_secret(kinds):
     with pytest.raises(hs.ParameterError, match="that of the calibration"):
-        kinds["b-min-sep"].start(DIMENSION, seed=4)
+        kinds["b-min-sep"].start(DIMENSION, clipping_norm=1.0, seed=4)
 
 
 # --- Stop and resume ------------------------------------------------------------------------------------
@@ -705,7 +705,7 @@ def test_the_calibrations_seed_is_no_secret(kinds):
 
 def whole_run():
     weights = np.zeros(DIMENSION)
-    with PLAN.start(DIMENSION, seed=SEED) as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED) as run:
         return train(run, weights), weights
 
 
@@ -714,7 +714,7 @@ def whole_run():
 def test_resumed_runs_are_the_same(tmp_path, stop, with_state):
     expected, end = whole_run()
     weights = np.zeros(DIMENSION)
-    with PLAN.start(DIMENSION, seed=SEED, path=tmp_path / "run") as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED, path=tmp_path / "run") as run:
         released = train(run, weights, until=stop) if stop else {}
         state = run.state() if with_state else None
     with PLAN.resume(tmp_path / "run", state=state) as run:
@@ -729,10 +729,12 @@ def test_resumed_runs_are_the_same(tmp_path, stop, with_state):
 
 def test_every_kind_of_plan_resumes(kinds, tmp_path):
     for name, plan in kinds.items():
-        whole = plan.start(DIMENSION, seed=SEED)
+        whole = plan.start(DIMENSION, clipping_norm=1.0, seed=SEED)
         expected = train(whole, np.zeros(DIMENSION))
         weights = np.zeros(DIMENSION)
-        with plan.start(DIMENSION, seed=SEED, path=tmp_path / name, state_dtype="float64") as run:
+        with plan.start(
+            DIMENSION, clipping_norm=1.0, seed=SEED, path=tmp_path / name, state_dtype="float64"
+        ) as run:
             released, state = train(run, weights, until=3), run.state()
         for given in (state, None):
             again = weights.copy()
@@ -745,7 +747,7 @@ def test_every_kind_of_plan_resumes(kinds, tmp_path):
 
 def test_released_steps_are_repeated_bit_by_bit_or_not_at_all(tmp_path):
     weights = np.zeros(DIMENSION)
-    with PLAN.start(DIMENSION, seed=SEED, path=tmp_path / "run") as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED, path=tmp_path / "run") as run:
         train(run, weights, until=4)
         saved, early = weights.copy(), run.state()
         released = train(run, weights, until=7)
@@ -774,7 +776,7 @@ def test_released_steps_are_repeated_bit_by_bit_or_not_at_all(tmp_path):
 
 
 def test_resuming_elsewhere_is_refused(tmp_path):
-    with PLAN.start(DIMENSION, seed=SEED, path=tmp_path / "run") as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED, path=tmp_path / "run") as run:
         train(run, np.zeros(DIMENSION), until=3)
         state = run.state()
     others = [
@@ -787,14 +789,14 @@ def test_resuming_elsewhere_is_refused(tmp_path):
         with pytest.raises(hs.training.DeviationError, match="run of another plan"):
             other.resume(tmp_path / "run")
     with pytest.raises(hs.ParameterError, match="exists already"):
-        PLAN.start(DIMENSION, path=tmp_path / "run")
+        PLAN.start(DIMENSION, clipping_norm=1.0, path=tmp_path / "run")
     with pytest.raises(hs.training.DeviationError, match="only 3 steps were released"):
         PLAN.resume(tmp_path / "run", step=4)
     with pytest.raises(hs.ParameterError, match="the state is at 3"):
         PLAN.resume(tmp_path / "run", step=2, state=state)
     with pytest.raises(hs.ParameterTypeError, match="what state"):
         PLAN.resume(tmp_path / "run", state={"step": 1})
-    with PLAN.start(DIMENSION, seed=SEED + 1, path=tmp_path / "other") as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED + 1, path=tmp_path / "other") as run:
         train(run, np.zeros(DIMENSION), until=3)
         foreign = run.state()
     with pytest.raises(hs.ParameterError, match="another seed"):
@@ -810,7 +812,7 @@ def test_resuming_elsewhere_is_refused(tmp_path):
 
 
 def test_only_the_owner_can_read_the_seed(tmp_path):
-    with PLAN.start(DIMENSION, path=tmp_path / "run") as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, path=tmp_path / "run") as run:
         assert str(run._noise.seed) not in repr(run)
     for name in ("secret", "ledger"):
         assert stat.S_IMODE((tmp_path / "run" / name).stat().st_mode) & 0o077 == 0
@@ -825,7 +827,7 @@ def records(path):
 
 
 def test_the_ledger_has_one_record_for_each_release(tmp_path):
-    with PLAN.start(DIMENSION, seed=SEED, path=tmp_path / "run", durable=True) as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED, path=tmp_path / "run", durable=True) as run:
         for step in run:
             assert records(tmp_path / "run") == step.number
             step.add_noise(gradient_sum(step))
@@ -840,7 +842,7 @@ class Killed(BaseException):
 def test_a_crash_at_any_moment_counts_a_release_once(tmp_path, moment, monkeypatch):
     expected, _ = whole_run()
     weights, path = np.zeros(DIMENSION), tmp_path / "run"
-    with PLAN.start(DIMENSION, seed=SEED, path=path) as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED, path=path) as run:
         train(run, weights, until=4)
         step = next(run)
         total = gradient_sum(step, weights)
@@ -872,7 +874,7 @@ def test_whatever_happens_a_step_has_one_release(tmp_path, seed, monkeypatch):
     """Crashes at random moments, resumed from right, old, wrong and no models: never two sums with one noise."""
     rng, path = np.random.default_rng(seed), tmp_path / "run"
     weights, saved, seen = np.zeros(DIMENSION), {0: np.zeros(DIMENSION)}, {}
-    run = PLAN.start(DIMENSION, seed=SEED, path=path, durable=False)
+    run = PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED, path=path, durable=False)
     add, refused, crashes = hs.CorrelatedNoise.add_to, 0, 0
     for _ in range(400):
         action = rng.choice(["step", "step", "step", "save", "crash", "resume", "elsewhere", "onwards"])
@@ -920,7 +922,7 @@ def test_whatever_happens_a_step_has_one_release(tmp_path, seed, monkeypatch):
 
 
 def test_an_unfinished_write_can_be_tried_again(tmp_path, monkeypatch):
-    with PLAN.start(DIMENSION, seed=SEED, path=tmp_path / "run") as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED, path=tmp_path / "run") as run:
         step = next(run)
         write = os.pwrite
         with monkeypatch.context() as patch:
@@ -937,7 +939,7 @@ def test_an_unfinished_write_can_be_tried_again(tmp_path, monkeypatch):
 
 def test_a_damaged_ledger_is_refused(tmp_path):
     path = tmp_path / "run"
-    with PLAN.start(DIMENSION, seed=SEED, path=path) as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED, path=path) as run:
         train(run, np.zeros(DIMENSION), until=5)
     whole = (path / "ledger").read_bytes()
     for position in range(64, 88):
@@ -952,7 +954,7 @@ def test_a_damaged_ledger_is_refused(tmp_path):
 
 
 def test_a_ledger_of_more_steps_than_planned_is_refused(tmp_path):
-    with PLAN.start(DIMENSION, seed=SEED, path=tmp_path / "run") as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED, path=tmp_path / "run") as run:
         train(run, np.zeros(DIMENSION))
     ledger = tmp_path / "run" / "ledger"
     written = ledger.read_bytes()
@@ -963,7 +965,7 @@ def test_a_ledger_of_more_steps_than_planned_is_refused(tmp_path):
 
 
 def test_a_ledger_without_its_last_record_is_refused(tmp_path):
-    with PLAN.start(DIMENSION, seed=SEED, path=tmp_path / "run") as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED, path=tmp_path / "run") as run:
         train(run, np.zeros(DIMENSION), until=3)
     ledger = tmp_path / "run" / "ledger"
     ledger.write_bytes(ledger.read_bytes()[:-32])
@@ -974,7 +976,7 @@ def test_a_ledger_without_its_last_record_is_refused(tmp_path):
 @pytest.mark.parametrize("durable", [False, True])
 def test_durable_runs_wait_for_the_disk_at_each_step(tmp_path, durable, monkeypatch):
     waited = []
-    with PLAN.start(DIMENSION, seed=SEED, path=tmp_path / "run", durable=durable) as run:
+    with PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED, path=tmp_path / "run", durable=durable) as run:
         monkeypatch.setattr(os, "fsync", waited.append)
         train(run, np.zeros(DIMENSION), until=2)
         assert len(waited) == (2 if durable else 0)
@@ -995,7 +997,7 @@ def test_truncated_cyclic_batches_are_of_the_data_set_that_was_described():
 
 
 def test_batches_and_noise_that_went_on_together_are_noticed():
-    run = PLAN.start(DIMENSION, seed=SEED)
+    run = PLAN.start(DIMENSION, clipping_norm=1.0, seed=SEED)
     run._batches.next()
     run._noise.next()
     with pytest.raises(hs.training.DeviationError, match="the batches are at 1, the noise at 1"):
@@ -1006,7 +1008,9 @@ def test_files_of_two_runs_are_told_apart(tmp_path):
     """One run's seed beside another one's records: its noise was given out a second time, for another sum."""
     runs = {name: tmp_path / name for name in "AB"}
     for name, path in runs.items():
-        with PLAN.start(DIMENSION, seed=f"the seed of run {name}".encode(), path=path) as run:
+        with PLAN.start(
+            DIMENSION, clipping_norm=1.0, seed=f"the seed of run {name}".encode(), path=path
+        ) as run:
             train(run, np.zeros(DIMENSION), until={"A": 3, "B": 7}[name])
     kept = {
         name: {part: (path / part).read_bytes() for part in ("secret", "ledger", "lock")}
@@ -1048,7 +1052,7 @@ data = np.random.default_rng(8).uniform(-0.4, 0.4, (plan.dataset_size, 5))
 model = folder / "model.npy"
 theta = np.load(model) if model.exists() else np.zeros(6)
 done = int(theta[5])
-run = plan.resume(folder / "run", step=done) if (folder / "run").exists() else plan.start(5, seed=7, path=folder / "run")
+run = plan.resume(folder / "run", step=done) if (folder / "run").exists() else plan.start(5, clipping_norm=1.0, seed=7, path=folder / "run")
 log = open(folder / "releases", "ab", buffering=0)
 print("ready", flush=True)
 for step in run:
@@ -1170,7 +1174,7 @@ def test_batches_are_not_in_reports():
     """Reports of two seeds differ in nothing: what was sampled cannot be in them."""
     texts = []
     for seed in (1, 2):
-        with PLAN.start(DIMENSION, seed=seed) as run:
+        with PLAN.start(DIMENSION, clipping_norm=1.0, seed=seed) as run:
             train(run, np.zeros(DIMENSION))
             texts.append((run.report().to_json(), run.report().to_html(plots=False)))
     assert texts[0] == texts[1]
@@ -1180,7 +1184,7 @@ def test_pages_stand_alone(kinds):
     pytest.importorskip("matplotlib")
     for name in ("cyclic", "b-min-sep"):
         plan = kinds[name]
-        run = plan.start(DIMENSION)
+        run = plan.start(DIMENSION, clipping_norm=1.0)
         page = run.report().to_html()
         for reference in ("src=", "<script", "<link", "url(http", "@import"):
             assert reference not in page
@@ -1215,13 +1219,13 @@ def test_the_page_of_a_plan_that_weighted_samples_verified():
     (line,) = [line for line in axes.lines if line.get_label() == "tested delta"]
     assert set(line.get_ydata()) == {plan.guarantee.evidence["plan"]["tested_delta"]}
     assert max(axes.lines[0].get_ydata()) < plan.guarantee.evidence["plan"]["tested_delta"] < plan.delta
-    assert plan.start(DIMENSION).report().to_html().count("<svg") == 2
+    assert plan.start(DIMENSION, clipping_norm=1.0).report().to_html().count("<svg") == 2
 
 
 def test_what_the_guarantee_means():
     """From the curve, or where samples verified one point of it from (epsilon, delta) alone, which allows more attacks."""
     plan = hs.plan_training(hs.Poisson(200, 0.01), dataset_size=1000, epsilon=2.0, delta=1e-5)
-    report = plan.start(DIMENSION).report()
+    report = plan.start(DIMENSION, clipping_norm=1.0).report()
     risks = dict(report.risks())
     profile = hs.account(plan.mechanism.as_process(), plan.adjacency)
     rate = profile.risk.tpr(0.01)
@@ -1240,14 +1244,14 @@ def test_what_the_guarantee_means():
         delta=1e-5,
         tuning=hs.Repetitions.geometric(mean=5),
     )
-    best_of_several = dict(tuned.start(DIMENSION).report().risks())
+    best_of_several = dict(tuned.start(DIMENSION, clipping_norm=1.0).report().risks())
     assert best_of_several["members found at a false positive rate of 0.01"].upper > 1.5 * rate.upper
 
 
 def test_pages_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    _, page = PLAN.start(DIMENSION).report().write(tmp_path)
+    _, page = PLAN.start(DIMENSION, clipping_norm=1.0).report().write(tmp_path)
     assert "<svg" not in page.read_text(encoding="utf-8")
 
 
@@ -1271,7 +1275,10 @@ def test_what_add_or_remove_does_not_hide():
         noise_multiplier=1.0,
         adjacency="add_or_remove",
     )
-    assert any("number of examples" in caveat for caveat in plan.start(DIMENSION).report().caveats())
+    assert any(
+        "number of examples" in caveat
+        for caveat in plan.start(DIMENSION, clipping_norm=1.0).report().caveats()
+    )
     assert plan.sampling.sampling_probability == 0.1
 
 
@@ -1319,7 +1326,7 @@ def test_a_new_scheme_is_one_class(tmp_path):
     assert calibrated[0].noise_multiplier == calibrated[1].noise_multiplier
     plans[0].save(tmp_path / "plan")
     assert hs.training.TrainingPlan.load(tmp_path / "plan") == plans[0]
-    with plans[0].start(DIMENSION, seed=SEED) as run:
+    with plans[0].start(DIMENSION, clipping_norm=1.0, seed=SEED) as run:
         train(run, np.zeros(DIMENSION))
         assert "EveryOther(steps=8)" in run.report().to_html(plots=False)
 

@@ -102,7 +102,7 @@ class IndividualAccountant(Recorded):
         *,
         noise_multiplier: float,
         sampling_probability: float,
-        clipping_norm: float = 1.0,
+        clipping_norm: float,
         adjacency: str = "add_or_remove",
         resolution: float = 0.007,
         fine: int = 384,
@@ -415,7 +415,7 @@ class ApproximateIndividualFilter(Recorded):
     call at a time, none is lost. In a forked child every call raises `ForkedError`.
 
     >>> filt = ApproximateIndividualFilter(
-    ...     2, epsilon=1.0, delta=1e-5, noise_multiplier=2.0, sampling_probability=0.02
+    ...     2, epsilon=1.0, delta=1e-5, noise_multiplier=2.0, sampling_probability=0.02, clipping_norm=1.0
     ... )
     >>> masks = [filt.step([0.1, 1.0]) for _ in range(2000)]
     >>> masks[0].tolist(), masks[-1].tolist()
@@ -436,7 +436,7 @@ class ApproximateIndividualFilter(Recorded):
         delta: float,
         noise_multiplier: float,
         sampling_probability: float,
-        clipping_norm: float = 1.0,
+        clipping_norm: float,
         adjacency: str = "add_or_remove",
         path: AnyPath | None = None,
         durable: bool = False,

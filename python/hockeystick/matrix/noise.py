@@ -51,8 +51,8 @@ _ARGUMENTS = ("dimension", "coordinates", "noise_multiplier", "clipping_norm", "
 class CorrelatedNoise(Exclusive):
     """The rows of sigma C^{-1} Z, sigma = ``noise_multiplier`` * ``clipping_norm``, Z standard normal of shape (steps, ``dimension``).
 
-    ``noise_multiplier`` is sigma relative to the norm to which each example's gradient is clipped, for C as it is given (not rescaled
-    to unit columns): the number that was accounted or calibrated. Rows are of ``dtype`` float32 or float64.
+    ``noise_multiplier`` is sigma relative to ``clipping_norm``, to which each example's gradient is clipped, for C as it is given (not
+    rescaled to unit columns): the number that was accounted or calibrated. Rows are of ``dtype`` float32 or float64.
 
     Z[i, x] is a function of the seed, the step i and the coordinate x, made by ChaCha20 (RFC 8439) and Box-Muller
     in double precision: the same bits for any number of threads and on any machine, for every instruction set.
@@ -76,7 +76,7 @@ class CorrelatedNoise(Exclusive):
         dimension: int,
         noise_multiplier: float,
         *,
-        clipping_norm: float = 1.0,
+        clipping_norm: float,
         seed: Seed = None,
         coordinates: tuple[int, int] | None = None,
         dtype: DTypeLike = np.float32,

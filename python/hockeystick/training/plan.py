@@ -177,7 +177,7 @@ class TrainingPlan(Shown):
         self,
         dimension: int,
         *,
-        clipping_norm: float = 1.0,
+        clipping_norm: float,
         path: AnyPath | None = None,
         seed: Seed = None,
         state_dtype: DTypeLike = np.float64,
