@@ -252,7 +252,7 @@ def test_expected_batch_sizes(kinds):
         sizes = [
             len(indices)
             for trial in range(trials)
-            for indices in training_run._drawn(plan, 1000 + trial, 1)[1]
+            for indices in training_run._drawn(plan, 1000 + trial, 1, clipping_norm=1.0)[1]
         ]
         mean, error = np.mean(sizes), np.std(sizes) / np.sqrt(trials)
         assert abs(mean - plan.expected_batch_size) <= 6 * error, name
@@ -434,7 +434,7 @@ def test_batches_and_noise_are_those_of_the_plan(kinds):
             plan.strategy, DIMENSION, plan.noise_multiplier, clipping_norm=1.5, seed=SEED, dtype="float64"
         )
         rows = noise.rows(plan.steps)
-        batches = list(training_run._drawn(plan, SEED, 1)[1])
+        batches = list(training_run._drawn(plan, SEED, 1, clipping_norm=1.0)[1])
         with plan.start(DIMENSION, clipping_norm=1.5, seed=SEED) as run:
             steps = 0
             for step, row, batch in zip(run, rows, batches, strict=True):
