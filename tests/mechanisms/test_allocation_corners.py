@@ -11,6 +11,7 @@ from hockeystick.mechanisms import Skellam
 from hockeystick.mechanisms.adjacency import directions
 from hockeystick.mechanisms.selection import PrivateSelection, Repetitions
 from hockeystick.mechanisms.whole import Group, curve_of
+from scipy.stats import binom, norm
 
 from .test_allocation import exact_of_two
 
@@ -215,3 +216,59 @@ def test_of_little_noise_nothing_is_left_far_out(sigma, steps):
         z = sigma * (math.log(steps) - epsilon + 0.5 / sigma**2)
         assert steps * mpmath.ncdf(-z) > 746  # (1 - that share)^T is less than any double
         assert profile.delta_bounds(epsilon) == (0.0, 5e-324)
+
+
+def truncated_batches(sigma, records, probability, largest):
+    """The branches of one step with truncated batches, "remove": how likely each is, and a sampled Gaussian's q and shift."""
+    others = np.arange(largest, records)
+    full = binom.sf(largest - 1, records - 1, probability)
+    taken = (binom.pmf(others, records - 1, probability) * largest / (others + 1)).sum() / full
+    return [(1 - full, probability, 1 / sigma), (full, probability * taken, 2 / sigma)]
+
+
+@pytest.mark.parametrize(
+    ("other", "branches"),
+    [
+        (
+            hs.TruncatedPoissonSampled(
+                0.9804, dataset_size=589, sampling_probability=0.0017, max_batch_size=4
+            ),
+            truncated_batches(0.9804, 589, 0.0017, 4),
+        ),
+        (
+            hs.Mixture(
+                [hs.PoissonSampled(hs.Gaussian(1.0), 0.01), hs.PoissonSampled(hs.Gaussian(3.0), 0.2)],
+                [0.75, 0.25],
+            ),
+            [(0.75, 0.01, 1.0), (0.25, 0.2, 1 / 3)],
+        ),
+    ],
+    ids=["truncated", "mixture"],
+)
+@pytest.mark.parametrize(("before", "epsilon", "nodes"), [(0, 0.012, 40), (0, 0.3, 320), (1, 0.02, 40)])
+def test_beside_a_choice_of_sampled_steps_delta_is_an_average_over_its_output(
+    other, branches, before, epsilon, nodes
+):
+    """One more step moves epsilon by its loss. Such steps were not cut where a ratio is large: intervals were up to 20 times as wide as they are high."""
+    allocation = hs.RandomAllocation(13.99, 6614) * 3
+    without = hs.account(allocation + other * before if before else allocation, adjacency="remove")
+    found = hs.account(allocation + other * (before + 1), adjacency="remove").delta_bounds(epsilon)
+    low = high = 0.0
+    h = 1 / nodes
+    for weight, q, shift in branches:
+        g = np.arange(-9.0, 9.0 + shift, h)
+        ratio = 1 - q + q * np.exp(shift * (g - shift / 2))
+        mass = weight * h * norm.pdf(g) * ratio
+        lower, upper = without.delta_curve(epsilon - np.log(ratio))
+        low, high = low + mass @ lower, high + mass @ upper
+    assert high <= low * (1 + 1e-7)
+    assert found.lower <= high * (1 + 1e-9)
+    assert low * (1 - 1e-9) <= found.upper <= found.lower * (1 + 1e-7)
+
+
+def test_a_bound_far_below_what_a_cut_leaves_out_leaves_out_as_little():
+    """Chernoff's bound follows where Gaussian noise in the place of the mean would leave 1e-40; it took four seconds to come down to it by factors of ten."""
+    mpmath.mp.dps = 320
+    found = hs.account(hs.RandomAllocation(7.496, 51790), adjacency="remove").delta_bounds(1.774)
+    assert delta_of_one_ratio(7.496, 51790, 1.774) <= found.upper <= 1e-290
+    assert found.lower <= found.upper

@@ -133,7 +133,8 @@ public:
                 p + (law_.steps - 1) * q,
                 law_.steps * q,
                 std::log1p(-p) + (law_.steps - 1) * std::log1p(-q),
-                law_.steps * std::log1p(-q)};
+                law_.steps * std::log1p(-q),
+                g};
     }
     std::unique_ptr<KindParts> parts(double first, double second) const override {
         return std::make_unique<AllocationKindParts>(law_, first, second);

@@ -80,51 +80,93 @@ private:
     double variance_;
 };
 
-// A sampled Gaussian: P a mixture of N(shift, 1), all shifts at least 0, Q = N(0, 1). Its loss increases with
-// the output.
-using Mixture = MixtureRatio;
+// A sampled Gaussian, taken with some probability, which is released: P a mixture of N(shift, 1), all shifts
+// at least 0, Q = N(0, 1). Its loss increases with the output.
+struct Branch {
+    double weight;
+    MixtureRatio p;
 
-double p_tail(const Mixture& p, double g) {
-    double sum = 0;
-    for (std::size_t i = 0; i < p.shifts().size(); ++i)
-        sum += p.weights()[i] * gaussian_tail(g - p.shifts()[i]);
-    return sum;
-}
+    double p_tail(double g) const {
+        double sum = 0;
+        for (std::size_t i = 0; i < p.shifts().size(); ++i)
+            sum += p.weights()[i] * gaussian_tail(g - p.shifts()[i]);
+        return sum;
+    }
+};
+using Branches = std::vector<Branch>;
 
 // What normal tails at g round by, beside 64 units of round-off.
 double tail_units(double g) { return 1 + 0.125 * g * g; }
 
-// The law between two places, each side divided by a mass.
-LossLaw law_between(const Mixture& p, double low, double high, double p_mass, double q_mass) {
-    LossPiece piece{low, high, true, {}, {gaussian_term(-std::log(q_mass), 0)}};
-    for (std::size_t i = 0; i < p.shifts().size(); ++i)
-        piece.p.push_back(gaussian_term(std::log(p.weights()[i]) - std::log(p_mass), p.shifts()[i]));
+// speed: between which a place is looked for, in normal standard deviations, and how closely.
+constexpr double farthest_place = 37;
+constexpr int halvings = 50;
+
+template <class Holds>
+double first_where(double low, double high, Holds holds) {
+    for (int i = 0; i < halvings; ++i) {
+        const double middle = 0.5 * (low + high);
+        (holds(middle) ? high : low) = middle;
+    }
+    return high;
+}
+
+// The outputs whose loss exceeds a given one: where they begin in each branch, or infinity; their masses.
+struct Tails {
+    std::vector<double> g;
+    double p = 0, q = 0, farthest = 0;
+
+    Tails(const Branches& branches, double loss) {
+        for (const auto& [weight, ratio] : branches) {
+            const double end = farthest_place + ratio.high();
+            const auto exceeds = [&](double x) { return ratio.log(x).value > loss; };
+            g.push_back(loss < infinity && exceeds(end) ? first_where(0, end, exceeds) : infinity);
+            if (g.back() < infinity) farthest = std::max(farthest, g.back());
+        }
+        for (std::size_t i = 0; i < g.size(); ++i) {
+            p += branches[i].weight * branches[i].p_tail(g[i]);
+            q += branches[i].weight * gaussian_tail(g[i]);
+        }
+    }
+};
+
+// The law between them, each side divided by a mass.
+LossLaw law_between(const Branches& branches, const std::vector<double>& low, const std::vector<double>& high,
+                    double p_mass, double q_mass) {
     LossLaw law;
-    law.pieces.push_back(std::move(piece));
+    for (std::size_t k = 0; k < branches.size(); ++k) {
+        if (!(low[k] < high[k])) continue;
+        const auto& [weight, ratio] = branches[k];
+        LossPiece piece{low[k], high[k], true, {}, {gaussian_term(std::log(weight) - std::log(q_mass), 0)}};
+        for (std::size_t i = 0; i < ratio.shifts().size(); ++i)
+            piece.p.push_back(
+                gaussian_term(std::log(weight * ratio.weights()[i]) - std::log(p_mass), ratio.shifts()[i]));
+        law.pieces.push_back(std::move(piece));
+    }
     return law;
 }
 
-std::shared_ptr<const Transform> below(const Mixture& p, double g, double tolerance) {
-    LossLaw law = law_between(p, -infinity, g, 1, 1);
-    law.missing_p = p_tail(p, g);
-    law.missing_q = gaussian_tail(g);
-    law.missing_size = (law.missing_p + law.missing_q) * tail_units(g);
+std::shared_ptr<const Transform> below(const Branches& branches, const Tails& tails, double tolerance) {
+    const std::vector<double> all(branches.size(), -infinity);
+    LossLaw law = law_between(branches, all, tails.g, 1, 1);
+    law.missing_p = tails.p;
+    law.missing_q = tails.q;
+    law.missing_size = (law.missing_p + law.missing_q) * tail_units(tails.farthest);
     return std::make_shared<LossTransform>(std::move(law), tolerance);
 }
 
 class SampledParts final : public WholeParts {
 public:
-    SampledParts(const Mixture& p, double first, double second, double tolerance)
-        : WholeParts(below(p, has_rest(first, second) ? first : second, tolerance)) {
+    SampledParts(const Branches& branches, const Tails& first, const Tails& second, double tolerance)
+        : WholeParts(below(branches, has_rest(first, second) ? first : second, tolerance)) {
         if (!has_rest(first, second)) return;
-        const double p_mass = p_tail(p, first) - p_tail(p, second),
-                     q_mass = gaussian_tail(first) - gaussian_tail(second);
+        const double p_mass = first.p - second.p, q_mass = first.q - second.q,
+                     farthest = tail_units(std::max(first.farthest, second.farthest)),
+                     sums = std::max((first.p + second.p) / p_mass, (first.q + second.q) / q_mass);
         log_p_ = std::log(p_mass), log_q_ = std::log(q_mass);
-        const double sums = std::max((p_tail(p, first) + p_tail(p, second)) / p_mass,
-                                     (gaussian_tail(first) + gaussian_tail(second)) / q_mass);
-        units_ = 64 * tail_units(second) * sums;
-        LossLaw law = law_between(p, first, second, p_mass, q_mass);
-        law.missing_size = tail_units(second) * sums;
+        units_ = 64 * farthest * sums;
+        LossLaw law = law_between(branches, first.g, second.g, p_mass, q_mass);
+        law.missing_size = farthest * sums;
         rest_.emplace(std::make_shared<LossTransform>(std::move(law), tolerance));
     }
 
@@ -159,8 +201,11 @@ public:
 private:
     // speed: what lies between closer cuts belongs to A.
     static constexpr double least_between = 0.01;
-    static bool has_rest(double first, double second) {
-        return second > first + least_between && gaussian_tail(first) > gaussian_tail(second);
+    static bool has_rest(const Tails& first, const Tails& second) {
+        bool apart = false;
+        for (std::size_t i = 0; i < first.g.size(); ++i)
+            apart = apart || second.g[i] > first.g[i] + least_between;
+        return apart && first.p > second.p && first.q > second.q;
     }
     double moved(double s) const { return (1 + s) * log_p_ - s * log_q_; }
 
@@ -182,45 +227,51 @@ std::vector<GaussianMixtures> reversed(std::vector<GaussianMixtures> mixtures) {
     return mixtures;
 }
 
-// speed: between which a place is looked for, in normal standard deviations, and how closely.
-constexpr double farthest_place = 37;
-constexpr int halvings = 50;
-
+// A place is a loss.
 class SampledKind final : public WholeKind {
 public:
     SampledKind(std::unique_ptr<const Transform> whole, std::unique_ptr<const Transform> inverse,
-                const Mixture& p, double steps)
-        : WholeKind(std::move(whole), std::move(inverse), steps), p_(p) {}
+                Branches branches, double steps)
+        : WholeKind(std::move(whole), std::move(inverse), steps), branches_(std::move(branches)) {}
 
     bool can_split() const override { return true; }
-    double place_alone(double least) const override {
-        return first_where([&](double g) { return p_.log(g).value > least; });
-    }
-    double place_of(double loss) const override { return place_alone(loss); }
+    double place_alone(double least) const override { return least; }
+    double place_of(double loss) const override { return loss; }
     double place_of_mass(double mass) const override {
-        return first_where([&](double g) { return p_tail(p_, g) < mass; });
+        double most = 0;
+        for (const auto& [weight, ratio] : branches_)
+            most = std::max(most, ratio.log(farthest_place + ratio.high()).value);
+        return first_where(0, most, [&](double loss) { return Tails(branches_, loss).p < mass; });
     }
-    Beyond beyond(double g) const override {
-        const double p = p_tail(p_, g), q = gaussian_tail(g);
-        const Mixture::Log log = p_.log(g);
-        return {log.value - u * log.slack, log.value, p, q, std::log1p(-p), std::log1p(-q)};
+    Beyond beyond(double loss) const override {
+        const Tails tails(branches_, loss);
+        double least = infinity;
+        for (std::size_t i = 0; i < branches_.size(); ++i) {
+            if (tails.g[i] == infinity) continue;
+            const MixtureRatio::Log log = branches_[i].p.log(tails.g[i]);
+            least = std::min(least, log.value - u * log.slack);
+        }
+        return {least, loss, tails.p, tails.q, std::log1p(-tails.p), std::log1p(-tails.q), tails.farthest};
     }
     std::unique_ptr<KindParts> parts(double first, double second) const override {
-        return std::make_unique<SampledParts>(p_, first, second, search_tolerance / count);
+        return std::make_unique<SampledParts>(branches_, Tails(branches_, first), Tails(branches_, second),
+                                              search_tolerance / count);
     }
 
 private:
-    template <class Holds>
-    double first_where(Holds holds) const {
-        double low = 0, high = farthest_place + p_.high();
-        for (int i = 0; i < halvings; ++i) {
-            const double middle = 0.5 * (low + high);
-            (holds(middle) ? high : low) = middle;
-        }
-        return high;
-    }
-    Mixture p_;
+    Branches branches_;
 };
+
+// Empty where some mixture is another.
+Branches branches_of(const std::vector<GaussianMixtures>& mixtures) {
+    Branches out;
+    for (const GaussianMixtures& m : mixtures) {
+        const MixtureRatio ratio(m.p_shift, m.p_weight);
+        if (m.q_shift != std::vector<double>{0} || !(ratio.low() >= 0 && ratio.high() > 0)) return {};
+        out.push_back({m.weight, ratio});
+    }
+    return out;
+}
 
 }  // namespace
 
@@ -234,10 +285,9 @@ std::unique_ptr<EpochKind> EpochKind::of(const Pair& pair, double count) {
             *random_allocation(law->mu, law->steps, law->add ? Sampling::remove : Sampling::add), tolerance);
     } else if (const auto mixtures = pair.gaussian_mixtures(); !mixtures.empty()) {
         inverse = std::make_unique<Mgf>(reversed(mixtures), tolerance);
-        const GaussianMixtures& only = mixtures.front();
-        if (mixtures.size() == 1 && only.p_shift.size() > 1 && only.q_shift == std::vector<double>{0})
-            return std::make_unique<SampledKind>(std::move(whole), std::move(inverse),
-                                                 Mixture(only.p_shift, only.p_weight), count);
+        if (auto branches = branches_of(mixtures); !branches.empty())
+            return std::make_unique<SampledKind>(std::move(whole), std::move(inverse), std::move(branches),
+                                                 count);
     } else if (const auto loss_law = pair.loss_law()) {
         if (loss_law->missing_p > 0 || loss_law->missing_q > 0) return nullptr;
         inverse = std::make_unique<LossTransform>(loss_law->swapped(), tolerance);

@@ -61,17 +61,17 @@ public:
     // P-mass that all parts leave out, in one step.
     virtual double dropped() const { return 0; }
 
-    // Places g of the variable on which a ratio depends. Whether there is any; where one is large enough for
-    // a loss of that alone, and where it adds so much to what it mostly is; the one beyond which a step has
-    // this P-mass.
+    // Places: of the normal variable on which a ratio depends, or losses. Whether there is any; where a ratio
+    // is large enough for a loss of that alone, and where it adds so much to what it mostly is; the one
+    // beyond which a step has this P-mass.
     virtual bool can_split() const { return false; }
     virtual double place_alone(double) const { return std::numeric_limits<double>::infinity(); }
     virtual double place_of(double) const { return std::numeric_limits<double>::infinity(); }
     virtual double place_of_mass(double) const { return std::numeric_limits<double>::infinity(); }
     // Where some ratio is beyond a place: less than the loss then, and about what it is mostly; the P-mass
-    // and the Q-mass at most; ln of the masses of all else.
+    // and the Q-mass at most; ln of the masses of all else; how far out normal variables are there.
     struct Beyond {
-        double least_loss, loss, p, q, log_kept_p, log_kept_q;
+        double least_loss, loss, p, q, log_kept_p, log_kept_q, farthest;
     };
     virtual Beyond beyond(double) const { return {}; }
 

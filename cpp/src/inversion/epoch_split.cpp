@@ -26,11 +26,6 @@ constexpr double share_of_put = 1e-12;
 // where none is kept apart.
 constexpr double share_left_out = 1e-14, light = 0.1;
 
-// Beyond it hardly any ratio is.
-double far_place(const EpochKind& kind, double delta) {
-    return kind.place_of_mass(delta * share_left_out / kind.count);
-}
-
 bool splits(const Allocation& law) {
     return !law.add && law.mu >= least_mu && law.mu <= largest_mu && law.steps >= least_steps &&
            law.steps <= most_steps;
@@ -100,7 +95,7 @@ double EpochSplit::guess(double epsilon) const {
 // Where each kind is cut, up to where a ratio decides alone or hardly any is larger.
 struct EpochSplit::Cuts {
     struct Of {
-        double first, second;
+        double first, second, far;
         bool decided;
     };
     std::vector<Of> kinds;
@@ -127,13 +122,13 @@ double EpochSplit::log_put(const std::vector<double>& places, double tilt) const
 
 // The second cuts: beyond them a ratio alone is worth that loss, or hardly any is so large. Where something
 // is decided.
-std::vector<double> EpochSplit::places(Cuts& cuts, double loss, double delta) const {
+std::vector<double> EpochSplit::places(Cuts& cuts, double loss) const {
     std::vector<double> out(kinds_.size(), infinity);
     cuts.left_out = 0;
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
         const EpochKind& kind = *kinds_[k];
         if (!kind.can_split()) continue;
-        const double far = far_place(kind, delta), g = std::max(cuts.kinds[k].first, kind.place_alone(loss));
+        const double far = cuts.kinds[k].far, g = std::max(cuts.kinds[k].first, kind.place_alone(loss));
         cuts.kinds[k].decided = g <= far || kinds_.size() == 1;
         cuts.kinds[k].second = cuts.kinds[k].decided ? g : far;
         if (cuts.kinds[k].decided)
@@ -146,7 +141,7 @@ std::vector<double> EpochSplit::places(Cuts& cuts, double loss, double delta) co
 
 bool EpochSplit::decide(Cuts& cuts, double epsilon, double delta) const {
     if (alone()) {
-        const double g = places(cuts, epsilon + 1.5 * near_epsilon * epsilon + 1e-9, delta)[0];
+        const double g = places(cuts, epsilon + 1.5 * near_epsilon * epsilon + 1e-9)[0];
         cuts.most_epsilon = kinds_[0]->beyond(g).least_loss;
         return true;
     }
@@ -156,7 +151,7 @@ bool EpochSplit::decide(Cuts& cuts, double epsilon, double delta) const {
     const double others = std::sqrt(std::max(0.0, spread() * spread() - least));
     for (double margin = least_margin * others; margin < most_margin + 20 * others;
          margin += margin_step + others) {
-        const std::vector<double> decided = places(cuts, epsilon + margin, delta);
+        const std::vector<double> decided = places(cuts, epsilon + margin);
         const double tilt = std::clamp(0.7 * margin / (others * others), 1.0, largest_put_tilt);
         cuts.log_put = log_put(decided, tilt), cuts.tilt = tilt;
         if (cuts.log_put + (1 + tilt) * epsilon < std::log(delta) + std::log(share_of_put)) return true;
@@ -168,11 +163,13 @@ EpochSplit::Cuts EpochSplit::cuts(double delta) const {
     Cuts cuts;
     const double scale = light * spread() * std::sqrt(-2 * std::log(delta));
     for (const auto& kind : kinds_) {
-        auto& cut = cuts.kinds.emplace_back(Cuts::Of{infinity, infinity, false});
+        auto& cut = cuts.kinds.emplace_back(Cuts::Of{infinity, infinity, infinity, false});
         if (!kind->can_split()) continue;
-        const double n = kind->count, far = far_place(*kind, delta);
-        if (kinds_.size() > 1 && kind->beyond(far).loss < scale) {
-            cut.first = far;
+        // Beyond that place hardly any ratio is.
+        const double n = kind->count;
+        cut.far = kind->place_of_mass(delta * share_left_out / n);
+        if (kinds_.size() > 1 && kind->beyond(cut.far).loss < scale) {
+            cut.first = cut.far;
             continue;
         }
         cut.first = std::min(kind->place_of_mass(mass_beyond_first_cut(delta) / n),
@@ -190,7 +187,7 @@ std::optional<SplitWithMore> EpochSplit::in_three(double epsilon, double delta) 
     bool split = false;
     double log_kept_p = 0, log_kept_q = 0, farthest = 0, left_out = cut.left_out;
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
-        const auto& [first, second, decided] = cut.kinds[k];
+        const auto& [first, second, far, decided] = cut.kinds[k];
         const EpochKind& kind = *kinds_[k];
         parts.push_back(kind.parts(first, second));
         kinds.push_back({parts.back().get(), kind.count});
@@ -200,7 +197,7 @@ std::optional<SplitWithMore> EpochSplit::in_three(double epsilon, double delta) 
         const EpochKind::Beyond beyond = kind.beyond(second);
         log_kept_p += kind.count * beyond.log_kept_p;
         log_kept_q += kind.count * beyond.log_kept_q;
-        farthest = std::max(farthest, second);
+        farthest = std::max(farthest, beyond.farthest);
     }
     std::vector<Contour> lines;
     for (const bool rest : {false, true}) {

@@ -46,7 +46,7 @@ private:
     struct Cuts;
     bool alone() const { return kinds_.size() == 1 && kinds_[0]->count == 1 && variance_ == 0; }
     Cuts cuts(double delta) const;
-    std::vector<double> places(Cuts& cuts, double loss, double delta) const;
+    std::vector<double> places(Cuts& cuts, double loss) const;
     bool decide(Cuts& cuts, double epsilon, double delta) const;
 
     std::vector<std::unique_ptr<EpochKind>> kinds_;

@@ -262,8 +262,31 @@ std::optional<SplitWithMore> Epochs::parts_at(double epsilon, double delta, bool
 
 std::optional<Answer> Epochs::delta_bounds(double epsilon, bool last) const {
     std::optional<SplitWithMore> parts;
+    return delta_bounds(epsilon, last, parts);
+}
+
+// parts: of the last guess.
+std::optional<Answer> Epochs::delta_bounds(double epsilon, bool last,
+                                           std::optional<SplitWithMore>& parts) const {
     return delta_in_rounds(epsilon, guess(epsilon), parts,
                            [&](double about) { return parts_at(epsilon, about, last); });
+}
+
+std::vector<std::optional<Answer>> Epochs::delta_curve(std::span<const double> epsilons,
+                                                       Sharing sharing) const {
+    std::vector<double> suited;
+    std::vector<std::size_t> place;
+    for (std::size_t i = 0; i < epsilons.size(); ++i)
+        if (suits(guess(epsilons[i]))) place.push_back(i), suited.push_back(epsilons[i]);
+    auto found = curve_by_lines<SplitWithMore>(
+        suited, sharing,
+        [&](double epsilon, std::optional<SplitWithMore>& parts) {
+            return delta_bounds(epsilon, false, parts);
+        },
+        answer_by<SplitWithMore>);
+    std::vector<std::optional<Answer>> curve(epsilons.size());
+    for (std::size_t j = 0; j < place.size(); ++j) curve[place[j]] = std::move(found[j]);
+    return curve;
 }
 
 std::optional<Answer> Epochs::epsilon_bounds(double delta, bool last) const {

@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "hockeystick/answer.hpp"
 #include "hockeystick/pairs.hpp"
@@ -34,6 +36,8 @@ public:
     // the whole transform may be closer.
     std::optional<Answer> epsilon_bounds(double delta, bool last) const;
     std::optional<Answer> delta_bounds(double epsilon, bool last) const;
+    // As delta_bounds where this is the way; the same lines also serve the next points.
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, Sharing sharing) const;
 
     // Whether this is the way, rather than the whole transform; a first guess of delta.
     bool suits(double delta) const;
@@ -50,6 +54,7 @@ private:
                                      double worst) const;
     std::optional<SplitWithMore> by_series(double epsilon, double delta, double worst) const;
     std::optional<SplitWithMore> parts_at(double epsilon, double delta, bool last) const;
+    std::optional<Answer> delta_bounds(double epsilon, bool last, std::optional<SplitWithMore>& parts) const;
 
     std::unique_ptr<EpochSplit> split_;
     bool alone_ = false;               // there is but one kind, and Gaussian steps

@@ -286,6 +286,7 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
     };
     if (one_epoch_)
         narrow([&](const auto& open) { return one_epoch_->delta_curve(open, few_frequencies, sharing); });
+    if (epochs_) narrow([&](const auto& open) { return epochs_->delta_curve(open, sharing); });
     if (direct_->joined()) narrow(by_layers);
     if (direct_->answers())
         narrow([&](const auto& open) {
@@ -362,12 +363,17 @@ double Inversion::chernoff_epsilon(double delta) const {
 }
 
 // Large losses keep tilts small even where they are so rare that leaving them out costs less. What
-// allocations leave out in any case may be more than all else, but is less than anybody asks for.
+// allocations leave out in any case may be more than all else, but is less than anybody asks for. Where what
+// was left out is most of the bound, far less is left out next.
 double Inversion::chernoff_delta(double epsilon) const {
-    double delta = direct_->chernoff_delta(epsilon), before = infinity;
-    while (direct_->can_drop() && share_of_bound * delta > 0 && delta < worth_a_bound * before) {
-        before = delta;
-        delta = std::min(delta, without(share_of_bound * delta).chernoff_delta(epsilon));
+    double delta = direct_->chernoff_delta(epsilon), share = share_of_bound;
+    while (direct_->can_drop() && share * delta > 0) {
+        const DirectInversion& cut = without(share * delta);
+        const double next = cut.chernoff_delta(epsilon);
+        const bool worth = next < worth_a_bound * delta;
+        if (!worth && share == share_of_bound) break;
+        share = worth && next < 2 * cut.dropped() ? share * share : share_of_bound;
+        delta = std::min(delta, next);
     }
     return delta;
 }

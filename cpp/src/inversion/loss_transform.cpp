@@ -86,7 +86,6 @@ double turned(const Terms& terms, double rate, Rates ends, double height) {
 double turn_of(const LossPiece& piece, Rates ends, double height) {
     const Rates p = rates(piece.p), q = rates(piece.q);
     double turn = std::max(p.high - q.low, q.high - p.low);
-    if (piece.gaussian) return turn;
     for (const double rate : {q.low, q.high})
         turn = std::min(turn, turned(piece.p, rate, ends, height) + turned(piece.q, rate, ends, height));
     return turn;

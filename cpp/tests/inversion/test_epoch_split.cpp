@@ -75,11 +75,35 @@ Complex by_boole(double mu, double q, double low, double high, Complex z) {
     return sum * h * 2.0 / 45.0 / std::sqrt(2 * std::numbers::pi);
 }
 
-void parts_of_a_sampled_step(double sigma, double q, double s, double step) {
-    constexpr double first = 4.5, second = 7;
+// A sampled Gaussian of sensitivity mu, and how likely it is what is released.
+struct Sampled {
+    double weight, mu, q;
+    double loss(double g) const { return std::log(1 - q + q * std::exp(mu * g - 0.5 * mu * mu)); }
+    double place(double loss) const { return std::log1p(std::expm1(loss) / q) / mu + 0.5 * mu; }
+};
+
+// The first one is cut at 4.5 and 7, and all others where their losses are the same.
+void parts_of_sampled_steps(const std::vector<Sampled>& choices, double s, double step) {
+    const double first = choices[0].loss(4.5), second = choices[0].loss(7);
     constexpr std::size_t size = 60;
-    const auto kind = hs::EpochKind::of(*sampled(sigma, q), 10);
+    std::vector<hs::PairPtr> pairs;
+    std::vector<double> weights;
+    for (const auto& [weight, mu, q] : choices)
+        pairs.push_back(sampled(1 / mu, q)), weights.push_back(weight);
+    const auto kind = hs::EpochKind::of(*hs::mixture(pairs, weights), 10);
     CHECK(kind && kind->can_split());
+    const auto sum = [&](double low, double high, Complex z) {
+        Complex all = 0;
+        for (const Sampled& each : choices)
+            all += each.weight * by_boole(each.mu, each.q, low == -hs::infinity ? -12 : each.place(low),
+                                          high == hs::infinity ? each.mu + 12 : each.place(high), z);
+        return all;
+    };
+    const auto beyond = kind->beyond(second);
+    CHECK(std::abs(beyond.p / sum(second, hs::infinity, 0).real() - 1) < 1e-9);
+    CHECK(std::abs(beyond.q / sum(second, hs::infinity, -1).real() - 1) < 1e-9);
+    CHECK(beyond.least_loss <= second * (1 + 1e-9) && beyond.least_loss >= second * (1 - 1e-9));
+    CHECK(std::abs(kind->place_of_mass(beyond.p) / second - 1) < 1e-9);
     const auto parts = kind->parts(first, second);
     CHECK(parts->split());
     parts->lay(s, true, true);
@@ -89,8 +113,8 @@ void parts_of_a_sampled_step(double sigma, double q, double s, double step) {
     for (std::size_t j = 0; j < size; j += 7) {
         const Complex z(s, step * static_cast<double>(j));
         const double unit = std::exp(-a.shift);
-        const Complex below = by_boole(1 / sigma, q, -12, first, z) * unit,
-                      between = by_boole(1 / sigma, q, first, second, z) * std::exp(-b.shift);
+        const Complex below = sum(-hs::infinity, first, z) * unit,
+                      between = sum(first, second, z) * std::exp(-b.shift);
         CHECK(std::abs(a.value[j] + 1.0 - below) <= a.error[j] + 1e-11 * std::abs(a.value[0] + 1.0));
         CHECK(std::abs(b.value[j] - between) <= b.error[j] + 1e-11 * std::abs(b.value[0]));
         CHECK(b.error[j] < 1e-9 && a.error[j] < 1e-9);
@@ -186,7 +210,7 @@ void moments_are_nodes(double mu, double steps, double end, double s, double tau
 void parts_are_all() {
     const auto kind =
         hs::EpochKind::of(*hs::location_mixture(hs::Noise::gaussian, 1, {0, 2}, {0.9, 0.1}, {0}, {1}), 1);
-    for (const double first : {2.0, 39.0})
+    for (const double first : {2.0, 72.0, 76.0})  // the largest losses that are told apart are of 75
         for (const double apart : {0.0, 0.005, 0.0099, 0.0101, 1.0}) {
             const double second = first + apart;
             const auto parts = kind->parts(first, second);
@@ -211,11 +235,13 @@ void is_refused() {
 
 int main() {
     disguises_agree();
-    parts_of_a_sampled_step(1, 1e-3, 3, 2);
-    parts_of_a_sampled_step(0.7, 0.02, 1.5, 3);
+    parts_of_sampled_steps({{1, 1, 1e-3}}, 3, 2);
+    parts_of_sampled_steps({{1, 1 / 0.7, 0.02}}, 1.5, 3);
     // Rows beside a large number.
-    parts_of_a_sampled_step(0.7, 0.02, 35, 3);
-    parts_of_a_sampled_step(1.5, 0.3, 60, 5);
+    parts_of_sampled_steps({{1, 1 / 0.7, 0.02}}, 35, 3);
+    parts_of_sampled_steps({{1, 1 / 1.5, 0.3}}, 60, 5);
+    parts_of_sampled_steps({{0.98, 1, 1e-3}, {0.02, 2, 8e-4}}, 3, 2);
+    parts_of_sampled_steps({{0.3, 1.2, 0.01}, {0.5, 0.8, 0.1}, {0.2, 1.5, 1e-4}}, 4, 3);
     agrees_with_the_whole({{allocation(1.2, 800), 2}, {allocation(2, 300), 3}}, 0.15);
     agrees_with_the_whole({{allocation(1.1, 500), 1}, {sampled(1.5, 0.002), 40}}, 0.12);
     agrees_with_the_whole({{allocation(1.3, 900), 2}, {hs::laplace(0.02), 6}}, 0.2);

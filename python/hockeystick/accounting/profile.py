@@ -31,7 +31,7 @@ from .rare import delta_limit, epsilon_limit
 from .report import Answer, Report, declared, noise_conventions, references, samplers, unit
 from .risk import Risk
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, Settings
-from .views import Views, helpful
+from .views import AskCurve, Views, helpful
 
 FURTHEST = 1e3
 """*Speed*: beyond this epsilon an engine that finds nothing is asked here instead."""
@@ -358,22 +358,21 @@ class PrivacyProfile(Shown):
         return mirrored([functools.partial(curve, profile) for profile in profiles], epsilon)
 
     def _curve(self, epsilon: Array) -> tuple[Array, Array]:
-        if self._rest is None and self._views is None and self._directions:
-            return self._profile.delta_curve(epsilon)
+        if self._rest is None and self._directions:
+            return self._by_engines(epsilon, _core.Profile.delta_curve)
         lower, upper = np.array([self.delta_bounds(value) for value in epsilon.tolist()]).reshape(-1, 2).T
         return lower, upper
 
     def _rough_curve(self, epsilon: Array) -> tuple[Array, Array]:
         if self._rest is not None:
             lower, upper = self._rest.rough_curve(epsilon)
-            upper = upper + rare.total(self._rare) * (1.0 + 1e-12) + 5e-324
-        elif self._views is not None:
-            lower, upper = self._views.rough_curve(epsilon)
-        elif self._directions:
-            lower, upper = self._profile.rough_curve(epsilon)
-        else:
-            lower, upper = self._curve(epsilon)
-        return lower, upper
+            return lower, upper + rare.total(self._rare) * (1.0 + 1e-12) + 5e-324
+        return (
+            self._by_engines(epsilon, _core.Profile.rough_curve) if self._directions else self._curve(epsilon)
+        )
+
+    def _by_engines(self, epsilon: Array, ask: AskCurve) -> tuple[Array, Array]:
+        return ask(self._profile, epsilon) if self._views is None else self._views.curve(epsilon, ask)
 
     def slope_bounds(self, epsilon: float) -> Bounds:
         """Bounds(lower, upper) on d delta / d epsilon = -e^epsilon Q(L > epsilon), for finite ``epsilon``.

@@ -24,6 +24,7 @@ from .report import Answer
 from .settings import Settings
 
 Ask = Callable[[_core.Profile], Answer]
+AskCurve = Callable[[_core.Profile, Array], tuple[Array, Array]]
 
 _UP, _DOWN = 1.0 + 1e-14, 1.0 - 1e-14  # *proof*: rounding of what is added or multiplied here
 
@@ -67,15 +68,22 @@ class Views:
 
         return self._best(lambda profile: Answer.of(profile.delta_bounds(epsilon)), poisson)
 
-    def rough_curve(self, epsilon: Array) -> tuple[Array, Array]:
-        """Bounds on delta at many ``epsilon``, as `PrivacyProfile.rough_curve`."""
-        lower, upper = self._main.rough_curve(epsilon)
+    def curve(self, epsilon: Array, ask: AskCurve) -> tuple[Array, Array]:
+        """Bounds on delta at many ``epsilon``, as ``ask`` has them: `_core.Profile.delta_curve` or ``rough_curve``."""
+        lower, upper = np.zeros(epsilon.shape), np.full(epsilon.shape, np.inf)
+
+        def keep(profile: _core.Profile, bounds: Callable[[Array, Array], tuple[Array, Array]]) -> None:
+            wide = ~(upper <= lower * (1.0 + self._accuracy))
+            if wide.any():
+                least, most = bounds(*ask(profile, epsilon[wide]))
+                lower[wide], upper[wide] = np.maximum(lower[wide], least), np.minimum(upper[wide], most)
+
         if self._poisson is not None:
-            least, most = self._poisson.rough_curve(epsilon)
-            lower = np.maximum(lower, least * ((1.0 - self._rare) * _DOWN))
-            upper = np.minimum(upper, (most + self._rare) * _UP)
+            share = (1.0 - self._rare) * _DOWN
+            keep(self._poisson, lambda least, most: (least * share, (most + self._rare) * _UP))
+        keep(self._main, lambda least, most: (least, most))
         if self._published is not None:
-            upper = np.minimum(upper, self._published.rough_curve(epsilon)[1])
+            keep(self._published, lambda _, most: (np.zeros_like(most), most))
         return np.minimum(lower, upper), upper
 
     def _with_rare(self, answer: Answer) -> Answer:
