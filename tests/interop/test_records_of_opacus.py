@@ -98,6 +98,42 @@ Chosen.__name__ = "Subset"
 DATA, HUGE = Plain(), Huge()
 
 
+class Column:
+    """Numbers of Arrow: where they lie, and how many of them are passed over."""
+
+    def __init__(self, offset: int, *addresses: int | None) -> None:
+        self.offset = offset
+        self._buffers = [each and SimpleNamespace(address=each) for each in addresses]
+
+    def buffers(self) -> list[Any]:
+        return self._buffers
+
+
+class Rows:
+    """Without a class of torch's, as those of Hugging Face: ``chunks`` hold a number of rows and their columns."""
+
+    def __init__(self, *chunks: tuple[Any, ...], indices: Any = None) -> None:
+        batches = [SimpleNamespace(num_rows=rows, columns=columns) for rows, *columns in chunks]
+        self.data = SimpleNamespace(to_batches=lambda: batches)
+        self._rows = sum(batch.num_rows for batch in batches)
+        self._indices: Any = None
+        if indices is not None:
+            self._rows = len(indices)
+            numbers = SimpleNamespace(to_numpy=lambda: np.array(indices, np.uint64))
+            self._indices = SimpleNamespace(column=lambda _: numbers)
+
+    def __len__(self) -> int:
+        return self._rows
+
+
+TEN, OTHER, BEGIN, END = (
+    (10, Column(0, None, 64)),
+    (10, Column(0, None, 128)),
+    (6, Column(0, 64)),
+    (4, Column(6, 64)),
+)
+
+
 @pytest.mark.parametrize(
     ("dataset", "said"),
     [
@@ -118,6 +154,15 @@ DATA, HUGE = Plain(), Huge()
         (ConcatDataset([HUGE, HUGE]), "at 0 of .* 2 times"),
         (ConcatDataset([Subset(HUGE, [2**40]), HUGE]), f"at {2**40} of .* 2 times"),
         (Subset(Subset(HUGE, range(2**40, 2**40 + 8)), [0, -8]), f"at {2**40} of .* 2 times"),
+        (Rows(TEN, indices=[3, 5, 3]), "at 3 of .* 2 times"),  # select
+        (Rows(TEN, OTHER, TEN), "at 0 of .* 2 times"),  # concatenate_datasets
+        (Rows(OTHER, (6, Column(0, 64)), (5, Column(5, 64))), "at 5 of .* 2 times"),
+        (Rows(TEN, OTHER, indices=[0, 10, 1, 11, 0]), "at 0 of .* 2 times"),  # interleave_datasets
+        (Rows(TEN, TEN, indices=[4, 14]), "at 4 of .* 2 times"),  # of shuffled ones
+        (Rows((10, Column(2, 64), Column(7, 96)), (3, Column(9, 64), Column(14, 96))), "at 9 of .* 2 times"),
+        (Subset(Rows(TEN, TEN), [7, -3]), "at 7 of .* 2 times"),
+        (ConcatDataset([Rows(TEN), Rows(TEN, indices=[5])]), "at 5 of .* 2 times"),
+        (Plain(Rows(TEN, indices=[1, 1])), "at 1 of .* 2 times"),
     ],
 )
 def test_a_record_is_there_once(dataset: Any, said: str) -> None:
@@ -153,6 +198,17 @@ def test_a_record_is_there_once(dataset: Any, said: str) -> None:
         ConcatDataset([Subset(DATA, []), DATA]),
         Held(Unsized()),
         Pairs(DATA, DATA),
+        Rows(TEN, OTHER),
+        Rows(BEGIN, END),
+        Rows(BEGIN, OTHER, END, indices=[0, 6, 15, 16, 19]),
+        Rows((10, Column(0, 64), Column(0, 96)), (10, Column(0, 64), Column(10, 96))),
+        Rows((0,)),
+        Rows((10, Column(0, None)), (10, Column(0, None))),  # nothing but nulls, which lie nowhere
+        Rows(TEN, (0, Column(0, 64))),
+        Rows(TEN, indices=[]),
+        Subset(Rows(TEN, OTHER), [3, -7]),
+        ConcatDataset([Rows(TEN, indices=[5, 7]), Rows(TEN, indices=[6])]),
+        Plain(Rows(TEN, indices=[2, 1])),
         Chosen([1, 2, 2]),
         Chosen([]),
     ],

@@ -582,6 +582,49 @@ def test_records_that_are_there_several_times_are_refused(data: Any, said: str) 
 
 
 @pytest.mark.parametrize(
+    "made", ["select", "repeat", "concatenate", "interleave", "shuffled", "subset", "from disk"]
+)
+def test_rows_that_are_in_a_table_several_times_are_refused(made: str, tmp_path: Path) -> None:
+    """Hugging Face's ways to put data sets together, of which no class of torch tells."""
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict({"x": RECORDS.tensors[0].tolist(), "y": RECORDS.tensors[1].tolist()})
+    rows.save_to_disk(tmp_path)
+    stored = datasets.load_from_disk(tmp_path)
+    data = {
+        "select": lambda: rows.select([*range(100), 7, 7]),
+        "repeat": lambda: rows.repeat(2),
+        "concatenate": lambda: datasets.concatenate_datasets([rows, rows.select(range(7, 9))]),
+        "interleave": lambda: datasets.interleave_datasets(
+            [rows.select(range(20)), rows.select(range(20, 100))], stopping_strategy="all_exhausted"
+        ),
+        "shuffled": lambda: datasets.concatenate_datasets([rows.shuffle(seed=1), rows.shuffle(seed=2)]),
+        "subset": lambda: Transformed(Subset(rows.repeat(2), [3, 4, 103])),
+        "from disk": lambda: datasets.concatenate_datasets([stored, stored]),
+    }[made]()
+    with pytest.raises(hs.ParameterError, match=r"a record, at .* times"):
+        over(data)
+
+
+def test_rows_that_are_in_a_table_once_are_let_pass(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict({"x": RECORDS.tensors[0].tolist(), "y": RECORDS.tensors[1].tolist()})
+    rows.save_to_disk(tmp_path)
+    split = rows.train_test_split(0.3, seed=1)
+    for data in (
+        rows,
+        rows.shuffle(seed=1).map(lambda row: {"y": row["y"] + 1}),
+        split["train"],
+        datasets.concatenate_datasets(list(split.values())),
+        datasets.concatenate_datasets([rows.select(range(60)), rows.select(range(60, 100))]),
+        datasets.interleave_datasets([rows.select(range(20)), rows.select(range(20, 100))]),
+        ConcatDataset([rows.select([5, 7]), rows.select([6])]),
+        datasets.load_from_disk(tmp_path).shard(4, 1),
+        datasets.concatenate_datasets([datasets.load_from_disk(tmp_path), rows.select([])]),
+    ):
+        assert len(over(data).dataset) == len(data)
+
+
+@pytest.mark.parametrize(
     "data",
     [
         RECORDS,

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from numbers import Integral
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -141,14 +141,19 @@ def check_replicas(dataset: Any) -> None:
 def check_repeats(dataset: Any) -> None:
     """Raise ParameterError where a record is in ``dataset`` several times, each of which is drawn, and clipped, by itself.
 
-    Seen are the places of ``Subset``, and the parts of ``ConcatDataset``, also inside data sets that hold one of as many records (a
-    transformation); not copies that a data set of one's own, or a table, has.
+    Seen are the places of ``Subset``, the parts of ``ConcatDataset``, and which rows of which tables a data set of Hugging Face has
+    (``select``, ``repeat``, ``concatenate_datasets``, ``interleave_datasets``), also inside data sets that hold one of as many records (a
+    transformation); not copies that a data set of one's own has, nor those that were written to a table.
     """
-    found: list[tuple[Any, list[Any]]] = []
+    found: dict[Any, tuple[Any, list[Any]]] = {}
     _trace(dataset, None, found)
-    for source, uses in found:
+    for source, uses in found.values():
+        if len(uses) == 1 and isinstance(uses[0], range):
+            continue  # a table may be large
         places = np.sort(
-            np.concatenate([np.zeros(0, np.int64), *(each for each in uses if each is not None)])
+            np.concatenate(
+                [np.zeros(0, np.int64), *(np.asarray(each, np.int64) for each in uses if each is not None)]
+            )
         )
         whole = sum(each is None for each in uses)
         again = places if whole else places[1:][places[1:] == places[:-1]]
@@ -162,16 +167,14 @@ def check_repeats(dataset: Any) -> None:
             )
 
 
-def _trace(dataset: Any, wanted: Any, found: list[tuple[Any, list[Any]]], depth: int = 8) -> None:
+def _trace(dataset: Any, wanted: Any, found: dict[Any, tuple[Any, list[Any]]], depth: int = 8) -> None:
     """Find which data sets the records of ``dataset`` at the places ``wanted`` (None: all) come from, and where they are there."""
     below = _below(dataset, wanted) if depth else []
     for part, taken in below:
         _trace(part, taken, found, depth - 1)
     if not below:
-        uses = next((uses for source, uses in found if source is dataset), None)
-        if uses is None:
-            found.append((dataset, uses := []))
-        uses.append(wanted)
+        key = dataset if isinstance(dataset, _Rows) else id(dataset)
+        found.setdefault(key, (dataset, []))[1].append(wanted)
 
 
 def _below(dataset: Any, wanted: Any) -> list[tuple[Any, Any]]:
@@ -179,6 +182,12 @@ def _below(dataset: Any, wanted: Any) -> list[tuple[Any, Any]]:
 
     Places are handed down, as a data set may be far larger than what is taken of it.
     """
+    if _is_of_a_table(dataset):
+        rows = dataset._indices
+        if rows is None:
+            return _rows_of(dataset.data, wanted)
+        rows = rows.column(0).to_numpy().astype(np.int64)
+        return _rows_of(dataset.data, rows if wanted is None else rows[_inside(wanted, 0, len(rows))])
     size = _size(dataset)
     parts: Any = getattr(dataset, "datasets", None) if is_a(dataset, "ConcatDataset") else None
     sizes: list[Any] = [_size(part) for part in parts] if isinstance(parts, (list, tuple)) else [None]
@@ -195,10 +204,42 @@ def _below(dataset: Any, wanted: Any) -> list[tuple[Any, Any]]:
     return [(inner, wanted) for inner in _transformed(dataset)]
 
 
+class _Rows(NamedTuple):
+    """Rows that lie at these addresses, of whichever table."""
+
+    addresses: tuple[Any, ...]
+
+
+def _is_of_a_table(dataset: Any) -> bool:
+    """Whether it has the form of Hugging Face's: a table of Arrow, and which of its rows are meant (None: all)."""
+    return hasattr(dataset, "_indices") and hasattr(getattr(dataset, "data", None), "to_batches")
+
+
+def _rows_of(table: Any, wanted: Any) -> list[tuple[Any, Any]]:
+    """Where in memory the rows of ``table`` at ``wanted`` are: tables that are put together hold the same memory, and take no copies."""
+    found: list[tuple[Any, Any]] = []
+    wanted, end = wanted if wanted is None else np.sort(wanted), 0
+    for batch in table.to_batches():
+        begin, end = end, end + batch.num_rows
+        columns = [
+            (column.offset, [each and each.address for each in column.buffers()]) for column in batch.columns
+        ]
+        if not any(any(addresses) for _, addresses in columns):
+            continue
+        first = columns[0][0]
+        rows = _Rows(tuple((offset - first, *addresses) for offset, addresses in columns))
+        if wanted is None:
+            found.append((rows, range(first, first + batch.num_rows)))
+        else:
+            inside = slice(*np.searchsorted(wanted, [begin, end]))
+            found.append((rows, wanted[inside] - begin + first))
+    return found
+
+
 def _transformed(dataset: Any) -> list[Any]:
     """The one data set that ``dataset`` holds, if that has as many records."""
     members = getattr(dataset, "__dict__", {}).values()
-    held = [each for each in members if isinstance(each, torch.utils.data.Dataset)]
+    held = [each for each in members if isinstance(each, torch.utils.data.Dataset) or _is_of_a_table(each)]
     return held if len(held) == 1 and _size(held[0]) == _size(dataset) is not None else []
 
 
