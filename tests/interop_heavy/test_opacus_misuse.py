@@ -50,6 +50,7 @@ def private(
     model: Any = None,
     scale: float = 100.0,
     size: int = 20,
+    workers: int = 0,
     **more: Any,
 ) -> Any:
     """(engine, model, optimizer, criterion, loader) of a small run."""
@@ -61,7 +62,7 @@ def private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.0),
         criterion=LOSS,
-        data_loader=DataLoader(records, batch_size=size),
+        data_loader=DataLoader(records, batch_size=size, num_workers=workers),
         noise_multiplier=1.0,
         max_grad_norm=1.0,
         grad_sample_mode=mode,
@@ -175,16 +176,55 @@ def test_the_sampler_stays_as_it_was_made(name: str, value: Any) -> None:
     assert len(parts[0].accountant) == 20
 
 
-def test_passes_do_not_go_on_beside_each_other() -> None:
-    """zip(loader, loader) makes one step of two batches."""
-    loader = private()[-1]
-    first, second = iter(loader), iter(loader)
-    next(first), next(second)
-    with pytest.raises(hs.ParameterError, match="an earlier pass goes on"):
-        next(first)
+@pytest.mark.parametrize("used", [0, 1])
+def test_passes_do_not_go_on_beside_each_other(used: int) -> None:
+    """zip(loader, loader) makes one step of two batches, whichever of them it takes."""
+    engine, model, optimizer, _, loader = private()
+
+    def steps() -> None:
+        for batches in zip(loader, loader, strict=True):
+            optimizer.zero_grad()
+            x, y = batches[used]
+            LOSS(model(x), y).backward()
+            optimizer.step()
+
+    with pytest.raises(hs.ParameterError, match=r"an earlier pass goes on|must be"):
+        steps()
+    assert len(engine.accountant) <= 1
     # A pass that was left, and another one, are no harm.
     for _ in range(2):
         next(iter(loader))
+
+
+def test_two_passes_beside_each_other_have_no_step_of_both() -> None:
+    engine, model, optimizer, _, loader = private()
+    first, second = iter(loader), iter(loader)
+    next(first), next(second)
+    x, y = next(first)
+    LOSS(model(x), y).backward()
+    with pytest.raises(hs.ParameterError, match="2 batches of the private loader wait"):
+        optimizer.step()
+    with pytest.raises(hs.ParameterError, match="an earlier pass goes on"):
+        next(second)
+    assert len(engine.accountant) == 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_a_pass_may_be_interrupted_by_evaluation_on_the_same_loader(mode: str, workers: int) -> None:
+    """Between two steps; how many batches the evaluation takes, and how often, does not matter. Not where workers have fetched all that is left."""
+    engine, model, optimizer, criterion, loader = private(mode, workers=workers)
+    for index, (x, y) in enumerate(loader):
+        optimizer.zero_grad()
+        criterion(model(x), y).backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            for taken in range(index % 3 if index < 14 else 0):
+                for _, (x, _) in zip(range(5 * taken + 1), loader, strict=False):
+                    model(x)
+        model.train()
+    assert len(engine.accountant) == 20
 
 
 def test_steps_of_the_optimizer_that_was_passed_in_are_warned_of() -> None:

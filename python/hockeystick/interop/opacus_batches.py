@@ -331,7 +331,9 @@ class Watch:
         self._buffers = Buffers(self._trained)
         watch_layers(self._trained, module, grad_sample_mode)
         self._waiting, self._ended, self._announced, self._warned = 0, False, False, False
-        self._pass = 0
+        self._pass, self._begun_passes = 0, 0
+        # What passes that were left without a step since held, if they go on: evaluation on the same loader may come between two steps.
+        self._left: dict[int, tuple[Any, ...]] = {}
         # Records of the batches that wait; of the oldest one's parts so far, whether there are any, rows of gradients and the largest norm.
         self._sizes, self._begun, self._rows, self._clipped = deque[int](), False, 0, 0.0
         self._expected = optimizer.expected_batch_size
@@ -363,12 +365,15 @@ class Watch:
                 "data_loader: a pass begins where the last one was left inside a batch that BatchMemoryManager had split, whose "
                 "gradients would be added to the next batch; leave a pass between batches, or call make_private again"
             )
+        if not self._ended and not self._optimizer._step_skip_queue:
+            self._left[self._pass] = self._waiting, self._sizes, self._announced
         # Parts that workers fetched ahead of the end of the last pass are not going to come.
         self._optimizer._step_skip_queue.clear()
         self._waiting, self._ended = 0, False
-        self._pass = this = self._pass + 1
+        self._begun_passes += 1
+        self._pass = this = self._begun_passes
         self._buffers.look()
-        self._sizes.clear()
+        self._sizes = deque[int]()
         self._begun, self._rows, self._clipped = False, 0, 0.0
         self._check_facts(sampler)
         drawn, training = 0, True
@@ -376,10 +381,13 @@ class Watch:
             check_uniforms()
             self._check_facts(sampler)
             if self._pass != this:
-                raise ParameterError(
-                    "data_loader: an earlier pass goes on after a later one has begun, as in zip(loader, loader); two batches would be "
-                    "counted as one step: make one pass after another"
-                )
+                if this not in self._left:
+                    raise ParameterError(
+                        "data_loader: an earlier pass goes on after a later one has begun, as in zip(loader, loader); two batches would be "
+                        "counted as one step: make one pass after another"
+                    )
+                self._waiting, self._sizes, self._announced = self._left[this]
+                self._pass, self._ended, self._left = this, False, {}
             drawn, self._waiting, self._announced = drawn + 1, self._waiting + 1, False
             self._sizes.append(len(batch))
             training = training and torch.is_grad_enabled() and getattr(self._trained, "training", True)
@@ -417,10 +425,11 @@ class Watch:
 
     def _stepping(self, closure: Any = None) -> Any:
         optimizer, ahead = self._optimizer, self._ahead
+        self._left = {}
         if self._waiting != ahead + 1 and not (self._ended and 1 <= self._waiting <= ahead):
             raise ParameterError(
                 f"optimizer.step: {self._waiting} batches of the private loader wait for their step, must be {ahead + 1}. If less, this batch "
-                f"was used before or came from another loader; if more, a batch was left out (empty ones are steps, too), so "
+                f"was used before or came from another loader; if more, a batch was left out (empty ones are steps, too) or drawn ahead (Accelerate's loaders do), so "
                 f"epsilon would not hold: {ADVICE}, one step for each batch"
             )
         whole = not optimizer._check_skip_next_step(pop_next=False)
