@@ -339,6 +339,24 @@ def test_engine_finds_noise_for_the_steps_that_will_be_run(monkeypatch: pytest.M
         PrivacyEngine(accountant="rdp").make_private_with_epsilon(data_loader=loader, **options)
 
 
+@pytest.mark.parametrize(("batches", "epochs", "target"), [(1993, 1.7, 8.0), (3641, 3, 0.5), (1814, 3, 0.5)])
+def test_engine_says_at_the_end_what_it_was_asked_to_keep_within(
+    batches: int, epochs: float, target: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that stops where `get_epsilon` exceeds the target makes all its steps, whatever accuracy that answers with."""
+    engine = PrivacyEngine()
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(PrivacyEngine, "make_private", lambda self, **options: made.update(options))
+    engine.make_private_with_epsilon(
+        data_loader=[None] * batches, target_epsilon=target, target_delta=1e-5, epochs=epochs
+    )
+    sigma, rate, steps = made["noise_multiplier"], drawn_rate(1 / batches), math.ceil(epochs * batches)
+    engine.accountant.history = [(sigma, rate, steps)]
+    assert engine.accountant.get_epsilon(1e-5) <= target
+    less = hs.PoissonSampled(hs.Gaussian(sigma * (1 - 2e-6)), rate) * steps
+    assert hs.account(less, accuracy=1e-8).epsilon_bounds(1e-5).lower > target
+
+
 def steps_on(hook: Any, sizes: Any, expected: float = 60.0, ghost: bool = False, **more: Any) -> int:
     """How many batches of these sizes the hook lets pass."""
     for done, size in enumerate(sizes):
