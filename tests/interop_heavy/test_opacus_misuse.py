@@ -11,6 +11,7 @@ import opacus
 import pytest
 import torch
 from hockeystick.interop.opacus import BatchWarning, PrivacyEngine, own_coins
+from hockeystick.interop.opacus_batches import check_replicas
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import (
@@ -643,6 +644,30 @@ def test_rows_that_are_in_a_table_several_times_are_refused(made: str, tmp_path:
     }[made]()
     with pytest.raises(hs.ParameterError, match=r"a record, at .* times"):
         over(data)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_replicas_have_the_same_rows_of_a_table(wrapped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A split that each replica draws with a seed of its own has records of the others' shares."""
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict({"x": RECORDS.tensors[0].tolist(), "y": RECORDS.tensors[1].tolist()})
+    facts: list[Any] = []
+
+    def gather(everywhere: list[Any], own: Any) -> None:
+        facts.append(own)
+        everywhere[:] = [facts[0], own]
+
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+
+    def check(seed: int) -> None:
+        data = rows.train_test_split(0.5, seed=seed)["train"]
+        check_replicas(Transformed(data) if wrapped else data)
+
+    check(1)
+    check(1)
+    with pytest.raises(hs.ParameterError, match="must be the same on all replicas"):
+        check(2)
 
 
 def test_rows_that_are_in_a_table_once_are_let_pass(tmp_path: Path) -> None:

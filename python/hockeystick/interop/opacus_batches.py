@@ -126,7 +126,7 @@ def check_noise(generator: Any) -> None:
 def check_replicas(dataset: Any) -> None:
     """Raise ParameterError on all replicas unless ``dataset`` has the same records in the same order on each, as far as can be seen.
 
-    Compared are its length and, of subsets (`random_split`) in whatever it holds, whose records they are.
+    Compared are its length and, of subsets (`random_split`, or Hugging Face's `train_test_split`) in whatever it holds, whose records they are.
     """
     facts = _facts(dataset)
     all_facts: list[Any] = [None] * torch.distributed.get_world_size()
@@ -284,10 +284,18 @@ def check_settings(**settings: Any) -> None:
 
 def _facts(dataset: Any, depth: int = 8) -> list[Any]:
     facts: list[Any] = [_size(dataset)]
+    if _is_of_a_table(dataset):
+        rows = dataset._indices
+        return [
+            *facts,
+            None if rows is None else hashlib.sha256(rows.column(0).to_numpy().tobytes()).digest(),
+        ]
     for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
         held = value if isinstance(value, (list, tuple)) else [value]
         facts.extend(
-            _facts(each, depth - 1) for each in held if depth and isinstance(each, torch.utils.data.Dataset)
+            _facts(each, depth - 1)
+            for each in held
+            if depth and (isinstance(each, torch.utils.data.Dataset) or _is_of_a_table(each))
         )
         if name != "indices":
             continue  # a data set may be large
