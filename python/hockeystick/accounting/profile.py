@@ -327,7 +327,7 @@ class PrivacyProfile(Shown):
         """Bounds on delta at many ``epsilon`` in one pass: arrays (lower, upper) of its shape.
 
         As `delta_bounds`, for any real numbers or infinities, in much less time where exact inversion answers (one contour serves many
-        neighbours), and in that of all points elsewhere (truncated batches); points surely below 1e-40 as wide as takes little time. Both
+        neighbours), and in that of all points elsewhere; points surely below 1e-40 as wide as takes little time. Both
         bounds fall with epsilon; those of single queries do so up to their relative distance, as each has a lattice of its own.
 
         >>> from hockeystick import Gaussian
