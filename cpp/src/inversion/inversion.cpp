@@ -372,8 +372,9 @@ double Inversion::chernoff_delta(double epsilon) const {
         const double next = cut.chernoff_delta(epsilon);
         const bool worth = next < worth_a_bound * delta;
         if (!worth && share == share_of_bound) break;
-        share = worth && next < 2 * cut.dropped() ? share * share : share_of_bound;
         delta = std::min(delta, next);
+        const double less = share * share;
+        share = worth && next < 2 * cut.dropped() && less * delta > 0 ? less : share_of_bound;
     }
     return delta;
 }
