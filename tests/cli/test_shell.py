@@ -102,7 +102,7 @@ def test_balls_in_bins(capsys: pytest.CaptureFixture[str]) -> None:
     scheme = hs.BallsInBins(2 * bins, bins)
     described = hs.BandMF(hs.Identity(2 * bins), scheme, 1.1)
     assert found == hs.account(described).report(delta=1e-5).to_dict()
-    assert "by a draw of its own (1 steps)" in found["samplers"][0]
+    assert f"by a draw of its own ({2 * bins} steps)" in found["samplers"][0]
     once = [
         answer(capsys, *common, name, "--epochs", "1")["epsilon"]["upper"]
         for name in ("balls-in-bins", "random-allocation")
@@ -274,6 +274,26 @@ def test_files_that_hold_nothing_of_ours(
 ) -> None:
     (tmp_path / "a.json").write_text(text)
     mistake(capsys, "account", str(tmp_path / "a.json"), "--delta", "1e-6")
+
+
+def test_what_is_wrong_with_a_list_is_named_as_it_is_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count of 1.5 was said to be one of steps, and a misspelt count not to be allowed."""
+
+    def refused(text: str) -> str:
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        return mistake(capsys, "account", "-", "--delta", "1e-6")
+
+    gaussian = '"type": "Gaussian", "noise_multiplier": 2'
+    assert "count = 1.5: must be an integer" in refused(f'[{{{gaussian}, "count": 1.5}}]')
+    process = f'{{"type": "Process", "items": [{{"step": {{{gaussian}}}, "count": 1.5}}]}}'
+    assert "count = 1.5: must be an integer" in refused(process)
+    assert "the keys type, noise_multiplier, and no others but count" in refused(
+        f'[{{{gaussian}, "cout": 3}}]'
+    )
+    inner = '[{"type": "PoissonSampled", "mechanism": {"type": "Gaussian"}, "sampling_probability": 0.1}]'
+    assert "no others but count" not in refused(inner)
 
 
 def test_files_of_another_kind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .._base import storage
-from .._base.validation import ParameterError
+from .._base.validation import ParameterError, ParameterTypeError, integer
 from ..accounting.accountant import Accountant
 from ..accounting.profile import account
 from ..accounting.settings import DEFAULT_ACCURACY
@@ -120,5 +120,10 @@ def _composition(plain: Any) -> Composable:
         if not isinstance(entry, dict):
             raise TypeError(f"not a description: {entry!r}")
         fields = {name: value for name, value in entry.items() if name != "count"}
-        total = total + from_dict(fields) * entry.get("count", 1)
+        try:
+            step = from_dict(fields)
+        except ParameterTypeError as error:
+            more = " but count" if str(error).startswith(f"description = {fields!r}") else ""
+            raise ParameterTypeError(f"{error}{more}") from None
+        total = total + step * integer("count", entry.get("count", 1))
     return total

@@ -82,6 +82,9 @@ def _calibrated(options: argparse.Namespace) -> CalibratedFloat | CalibratedInt:
     name = find.replace("-", "_")
     if getattr(options, name) is not None:
         raise ParameterError(f"--{find}: is what --find looks for, so leave it out")
+    other = {"steps": "epochs", "epochs": "steps"}.get(find)
+    if other is not None and getattr(options, other) is not None:
+        raise ParameterError(f"--{other}: leave it out, as --find looks for {find}")
     if find != "noise-multiplier" and options.noise_multiplier is None:
         raise ParameterError("--noise-multiplier: needed unless it is what --find looks for")
 
