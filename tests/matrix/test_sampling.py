@@ -257,7 +257,7 @@ def test_a_group_has_the_examples_at_its_places(examples, groups):
             continue
         same = hs.CyclicPoisson(2 * groups, groups, 0.5, 0, size * groups, 1)
         assert process == hs.BandMF(strategy, same, 1.0).as_process()
-        assert f"dataset_size={size}, " in repr(process)
+        assert f"dataset_size={size}, " in repr(process.items)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from hockeystick import mechanisms
 from hockeystick.accounting.report import samplers, unit
 from hockeystick.mechanisms import Group, Process, from_dict, to_dict
+from hockeystick.mechanisms.runs import Dominated
 from hockeystick.mechanisms.steps import KINDS, Step
 from hockeystick.mechanisms.truncated import TruncatedPoissonGroup
 from scipy.special import ndtr
@@ -42,6 +43,7 @@ STEPS = (
     hs.ApproximateDP(0.5, 0.01),
     mechanisms.ExponentialMechanism(0.7),
     Group(hs.Gaussian(3.0) * 2, 2),
+    Dominated("a run", hs.Gaussian(3.0) * 2, 5, "how", "what", "where", "all others"),
     hs.PrivateSelection(hs.Gaussian(4.0), hs.Repetitions.geometric(3.0)),
 )
 
@@ -136,7 +138,6 @@ def test_a_choice_of_several_participations_is_refused():
         lambda step: step.pairs("remove"),
         lambda step: step.unsampled_mu(1.0),
         lambda step: step._batch_law_of(1),
-        lambda step: step.words("remove"),
     ],
 )
 def test_several_participations_have_no_pair_of_one(ask):

@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 
 from .. import _core
 from .._base.validation import ParameterError, real
-from ..mechanisms.steps import to_dict
+from ..mechanisms.steps import Process, to_dict
 from ..verify.check import own_precision, proven, read_proof
 from ..verify.document import FORMAT, Fields, Rejected, write
 from ..verify.release import Release
@@ -35,7 +35,7 @@ _MOST_WORK = 2e9
 def certificate(source: PrivacyProfile, answers: Sequence[tuple[float, float, str]], slack: float) -> str:
     """What `Report.certificate` returns, for answers (point, upper bound, "epsilon" or "delta")."""
     slack, process = real("slack", slack, 1e-9, 1.0), source.description.as_process()
-    release, claims = to_dict(process), []
+    release, claims = to_dict(Process(process.items)), []  # what is accounted, whatever it stands for
     for point, upper, asked in answers:
         if asked == "epsilon":
             epsilon = upper if point == 0.0 else source.epsilon(point / (1.0 + slack))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..mechanisms.adjacency import COUNTS_DIFFER
 from ..mechanisms.descriptions import Composable, Step
+from ..mechanisms.dpsgd import DPSGD
 from ..mechanisms.sampled import NO_GUARANTEE
 
 # *Speed*, as no bound rests on what looks odd.
@@ -31,7 +32,7 @@ def notes(
     sizes = [
         size for part in (described, *parts) if isinstance(size := getattr(part, "dataset_size", None), int)
     ]
-    found = [*_budget(epsilon, delta, min(sizes, default=None)), *_groups(described, adjacency)]
+    found = [*_budget(epsilon, delta, min(sizes, default=None)), *_run(described, adjacency)]
     for step, count in described.as_process():
         for part in step.alternatives():
             found += [*_unsound(part), *_step(part, count)]
@@ -50,14 +51,17 @@ def _budget(epsilon: float | None, delta: float | None, records: int | None) -> 
         yield f"epsilon = {epsilon!r} is small: are epsilon and delta swapped?"
 
 
-def _groups(described: Any, adjacency: str) -> Iterator[str]:
-    scheme = getattr(described, "scheme", None)
-    if adjacency in COUNTS_DIFFER and scheme is not None and scheme.regroups():
+def _run(described: Composable, adjacency: str) -> Iterator[str]:
+    if adjacency in COUNTS_DIFFER and described.as_process().words(adjacency).kept:
         yield (
-            f'adjacency = "{adjacency}" of {type(scheme).__name__} takes the group of a record to depend on nothing but the record, such as '
+            f'adjacency = "{adjacency}" of fixed groups (CyclicPoisson, FixedOrder) takes the group of a record to depend on nothing but the record, such as '
             "its name; where groups are by places in the data, as in the batches that are drawn here, a record less moves others into other "
             'groups: ask for "zero_out" or "replace_one"'
         )
+    if isinstance(described, DPSGD) and described.requested_steps:
+        batch, records = described.logical_batch, described.dataset_size
+        if described.steps * batch < records:
+            yield f"steps = {described.steps} of {batch} records are less than one epoch of {records}: if they are epochs, give epochs"
 
 
 def _unsound(step: Step) -> Iterator[str]:

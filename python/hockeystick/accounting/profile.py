@@ -21,14 +21,14 @@ from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.adjacency import Directions
 from ..mechanisms.descriptions import Composable, Group, PrivateSelection, Repetitions, composition
 from ..mechanisms.selection import checked_tuning
-from ..mechanisms.steps import from_dict, to_dict
+from ..mechanisms.steps import from_dict, to_dict, written
 from . import rare
 from .deployment import tuning_words
 from .envelope import FIRST_NODES, TOLERANCE, Envelope, complement, line, look, mirrored
 from .gaussian_summary import DEFAULT_FLOOR, GaussianSummary, granted, smallest_mu, summarise, unsampled_mu
 from .plausibility import notes
 from .rare import delta_limit, epsilon_limit
-from .report import Answer, Report, declared, noise_conventions, references, samplers, unit
+from .report import Answer, Report, declared, dominated, noise_conventions, references, samplers, unit
 from .risk import Risk
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, Settings
 from .views import AskCurve, Views, helpful
@@ -447,9 +447,9 @@ class PrivacyProfile(Shown):
         found = (at_delta, at_epsilon, self._delta(0.0))
         roughly = any(answer is not None and answer.engine not in _AT_ONCE for answer in found)
         return Report(
-            composition=str(process),
+            composition=written(process.items),
             details=str(self._description),
-            steps=process.steps,
+            steps=process.releases,
             adjacency=self.adjacency,
             unit=unit(process, self.adjacency),
             samplers=samplers(process, self.adjacency),
@@ -464,6 +464,7 @@ class PrivacyProfile(Shown):
             advantage=self.advantage_bounds(),
             gdp=self._summary(DEFAULT_FLOOR, roughly=roughly) if risks else None,
             risks=tuple(Risk(self, roughly=True).table()) if risks else (),
+            dominated=tuple(dict.fromkeys(dominated(process))),
             notes=notes(self._description, self.adjacency, epsilon, delta),
             deployment=declared(process, self.adjacency),
             source=self,

@@ -12,6 +12,8 @@ from .._base.bounds import Bounds, Reported, exactly, finite, round_down, round_
 from .._base.validation import ParameterTypeError
 from ..mechanisms.adjacency import COUNTS_DIFFER
 from ..mechanisms.descriptions import Composable, PrivateSelection, Process
+from ..mechanisms.steps import written
+from ..mechanisms.whole import OfCurve
 from .deployment import Deployment, registry_entry, to_yaml, tuning_words
 from .gaussian_summary import GaussianSummary
 
@@ -89,7 +91,8 @@ class Report(Reported):
     ``epsilon`` holds the answer to "which epsilon at this delta", ``delta`` the answer to "which
     delta at this epsilon"; the one that was not asked for is None. ``advantage`` bounds the
     membership advantage, TPR - FPR of any attack. ``gdp`` and ``risks`` say what the guarantee means, where that was asked for;
-    ``notes`` say what looks like a slip of whoever described the release. ``profile`` may hold epsilon at other delta. ``commit`` is that of the
+    ``notes`` say what looks like a slip of whoever described the release. ``details``, ``steps`` (noisy sums) and ``samplers`` are of the release
+    as it was described, ``composition`` is what it is accounted as, and ``dominated`` says where these differ. ``profile`` may hold epsilon at other delta. ``commit`` is that of the
     library's sources ("unknown" where they were no checkout).
     """
 
@@ -111,6 +114,7 @@ class Report(Reported):
     gdp: GaussianSummary | None = None
     risks: tuple[tuple[str, Bounds], ...] = ()
     notes: tuple[str, ...] = ()
+    dominated: tuple[str, ...] = ()
     profile: tuple[tuple[float, Bounds], ...] = ()
     commit: str = _core.__commit__
     deployment: Deployment = field(default_factory=Deployment)
@@ -140,13 +144,17 @@ class Report(Reported):
 
     def statement(self) -> str:
         """A paragraph that says what is guaranteed, for whom, and how it was computed, with every term explained."""
-        sentences = [f"The release consists of {self.details}.", *self._guarantees()]
+        sentences = [f"The release consists of {self.details}.", *self.dominated, *self._guarantees()]
         sentences.append(
             f'Adjacency: "{self.adjacency}" ({self.unit}): that is how the two datasets differ, and what is hidden.'
         )
+        if self.deployment.unit not in self.unit:
+            protected = "one user" if "one user" in self.unit else "one record"
+            sentences.append(f'As declared, "{protected}" is here: {self.deployment.unit}.')
         if self.samplers:
             sampling = "; ".join(self.samplers)
-            meant = " (each record is in each batch by a coin of its own)" if "Poisson" in sampling else ""
+            poisson = "independent Poisson" in sampling
+            meant = " (each record is in each batch by a coin of its own)" if poisson else ""
             sentences.append(f"Sampling: {sampling}{meant}.")
         if self.noise:
             noise = "; ".join(self.noise)
@@ -329,8 +337,10 @@ def unit(process: Composable, adjacency: str) -> str:
 
 def with_sizes(hidden: str, process: Composable, adjacency: str) -> str:
     """``hidden``, and among how many records, where the guarantee depends on it."""
-    parts = process.as_process().alternatives()
-    sizes = sorted({size for part in parts for size in part.words(adjacency).compared_sizes})
+    words = process.as_process().words(adjacency)
+    if adjacency in COUNTS_DIFFER and words.kept:
+        hidden += f", {words.kept}"
+    sizes = sorted(words.compared_sizes)
     if not sizes or adjacency not in COUNTS_DIFFER:
         return hidden
     records = " and ".join(str(size) for size in sizes)
@@ -359,10 +369,22 @@ def declared(process: Process, adjacency: str) -> Deployment:
     return Deployment(**facts)
 
 
+def dominated(process: Process) -> Iterator[str]:
+    """One sentence for every part of a release that is accounted as something else, which dominates it."""
+    alone = len(process.given) == 1
+    for step, count in process.given:
+        if step.parts() != ((step, 1),):
+            named = "It" if alone and count == 1 else f"{step!r}"
+            yield f"{named} is accounted as {written(step.parts())}, which dominates it."
+        elif isinstance(step, OfCurve):
+            yield from dominated(step._process)
+
+
 def samplers(process: Process, adjacency: str) -> tuple[str, ...]:
-    """One phrase for every sampling scheme in the composition."""
+    """One phrase for every sampling scheme in the release, with the number of noisy sums."""
     phrases = []
-    for step, count in process:
+    for step, uses in process.given:
+        count = uses * step.releases
         parts = [part.words(adjacency) for part in step.alternatives()]
         drawn = [(part.sampler, part.caveat) for part in parts if part.sampler]
         if len(parts) == 1:
@@ -376,11 +398,13 @@ def samplers(process: Process, adjacency: str) -> tuple[str, ...]:
 
 def noise_conventions(process: Process, adjacency: str) -> tuple[str, ...]:
     """One phrase for every kind of mechanism in the composition."""
-    return tuple(dict.fromkeys(part.words(adjacency).noise for part in process.alternatives()))
+    parts = [*process.described(), *process.alternatives()]
+    return tuple(dict.fromkeys(part.words(adjacency).noise for part in parts))
 
 
 def references(process: Process, adjacency: str) -> tuple[str, ...]:
     """The theorems the guarantee rests on."""
     found = ["Zhu, Dong and Wang 2022, Theorem 10 (composition of dominating pairs)"]
-    found += [text for part in process.alternatives() if (text := part.words(adjacency).reference)]
+    parts = [*process.described(), *process.alternatives()]
+    found += [text for part in parts if (text := part.words(adjacency).reference)]
     return tuple(dict.fromkeys(found)) if process.items else ()

@@ -18,11 +18,15 @@ from .. import _core
 from .._base.randomness import Seed
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real, reals
 from ..mechanisms.descriptions import Composable, Process, set_fields
+from ..mechanisms.runs import Dominated
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import Law
 from . import buffered  # noqa: F401 - kinds that files of mechanisms may name
 from .scheme import Scheme
 from .strategy import Strategy
+
+_NOISE = "noise multiplier of BandMF = standard deviation of the noise that is added to strategy times sums of batches / clipping norm"
+_SOURCE = "docs/matrix/bandmf.md, What is guaranteed (BandMF as a composition)"
 
 DIRECTIONS = ("remove", "add", "replace_one")
 
@@ -107,9 +111,13 @@ class BandMF(Composable):
         ``excess`` of the strategy) by which it has larger norms than C, where one group of examples has it all, as with Toeplitz strategies.
 
         Raises ParameterError where the scheme correlates participations: that needs sampled privacy losses,
-        `calibrate_bandmf` or `estimate_delta`.
+        `calibrate_bandmf` or `estimate_delta`. What is printed of it, and reported, is the mechanism itself.
         """
-        return self.scheme.composition(self.strategy, self.noise_multiplier)
+        found, said = self.scheme.composition(self.strategy, self.noise_multiplier), self.scheme.words()
+        if not said:
+            return found
+        kept = "all others staying in their groups" if self.scheme.regroups() else ""
+        return Dominated(repr(self), found, self.scheme.steps, _NOISE, said, _SOURCE, kept).as_process()
 
     def batches(
         self,

@@ -180,6 +180,7 @@ class FixedOrder(Scheme):
     min_sep: Size
 
     _law_kind = "cyclic_poisson"
+    _taking_part = "all records of one of {min_sep} fixed groups, which take turns"
     is_analytic = True
     sampling_probability: ClassVar[float] = 1.0
     """Of the law of its batches: cyclic Poisson sampling that takes everybody."""

@@ -35,6 +35,9 @@ class Scheme(Shown):
     _law_kind: ClassVar[str]
     """The kind of `Law` that its batches follow, with the fields of the same names."""
 
+    _taking_part: ClassVar[str] = ""
+    """How an example takes part, in words that name its fields."""
+
     truncates: ClassVar[bool] = False
     """Whether batches are cut: then what protects an example are the others sampled, whose numbers are public."""
 
@@ -152,6 +155,12 @@ class Scheme(Shown):
             return ("zero_out",)
         kept = ("zero_out", "replace_one")
         return kept if self.truncates else (*kept, "add_or_remove", "add", "remove")
+
+    def words(self) -> str:
+        """Return how an example takes part, for the reports of what has a `composition`; "" where that says it itself."""
+        more = ("group", "dataset_size", "max_batch_size")
+        said = [f", {name} = {value}" for name in more if (value := getattr(self, name, None)) is not None]
+        return self._taking_part.format(**vars(self)) + "".join(said) if self._taking_part else ""
 
     def regroups(self) -> bool:
         """Return whether one example less moves others into other groups, as places in the data tell which group an example is in."""

@@ -98,6 +98,7 @@ class Poisson(Scheme):
     sampling_probability: Probability
 
     _law_kind = "poisson"
+    _taking_part = "independent Poisson sampling with probability {sampling_probability!r}"
     is_analytic = True
 
     def largest_bands(self) -> int:
@@ -156,6 +157,7 @@ class CyclicPoisson(_Separated):
     max_batch_size: int | None = None
 
     _law_kind = "cyclic_poisson"
+    _taking_part = "cyclic Poisson sampling ({min_sep} fixed groups, which take turns): each record of the group in turn by a coin of its own with probability {sampling_probability!r}"
     _unless_default = _CUT
     is_analytic = True
 
@@ -296,6 +298,9 @@ class BallsInBins(Scheme):
     bins: Size
 
     _law_kind = "balls_in_bins"
+    _taking_part = (
+        "each record in one of {bins} places, the same in every epoch, chosen uniformly by a draw of its own"
+    )
 
     def largest_bands(self) -> int:
         return self.steps

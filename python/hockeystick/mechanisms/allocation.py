@@ -109,9 +109,9 @@ class RandomAllocation(Step):
         return Law("random_allocation", self.steps * steps, {"bins": self.steps})
 
     def words(self, adjacency: str) -> Words:
-        self._check_single()
+        chosen = "one" if self.participations == 1 else self.participations
         return Words(
             self.noise_convention,
-            f"every record in one of {self.steps} steps, chosen uniformly by a draw of its own",
+            f"in every epoch each record in {chosen} of its {self.steps} steps, chosen uniformly by a draw of its own",
             "docs/mechanisms/allocation.md (random allocation)",
         )

@@ -6,6 +6,7 @@ from .mixtures import Mixture, MixtureOfGaussians
 from .numeric import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from .renyi import ZCDP, RenyiCurve
 from .responses import ApproximateDP, ExponentialMechanism, PureDP, RandomizedResponse
+from .runs import Dominated
 from .sampled import PoissonSampled, WithoutReplacement, WithReplacement
 from .selection import PrivateSelection, Repetitions
 from .skellam import Skellam

@@ -20,6 +20,7 @@ from .._base.validation import (
 from ..sampling.laws import Law
 from .allocation import RandomAllocation
 from .numeric import Gaussian
+from .runs import Dominated
 from .sampled import PoissonSampled
 from .steps import Composable, Process, Step, set_fields
 from .truncated import TruncatedPoissonSampled
@@ -119,7 +120,11 @@ class DPSGD(Composable):
         """
         if self.sampler == "random_allocation":
             epoch = RandomAllocation(self.noise_multiplier, self.steps_per_epoch)
-            return epoch * -(-self.steps // self.steps_per_epoch)
+            whole = epoch * -(-self.steps // self.steps_per_epoch)
+            if self.steps % self.steps_per_epoch == 0:
+                return whole
+            said = map(str, epoch.words("add_or_remove")[:3])
+            return Dominated(str(self), whole, self.steps, *said).as_process()
         step: Step = PoissonSampled(Gaussian(self.noise_multiplier), self.sampling_probability)
         if self.max_batch_size is not None:
             step = TruncatedPoissonSampled(

@@ -205,20 +205,12 @@ class PrivateSelection(OfCurve):
         return _curve(self, adjacency)
 
     def words(self, adjacency: str) -> Words:
-        found = [part.words(adjacency) for part in self._process.alternatives()]
-        drawn = dict.fromkeys(part.sampler + part.caveat for part in found if part.sampler)
-        law, mean = self.repetitions.law.replace("_", " "), self.repetitions.mean
-        sampler = (
-            f"the best of a number of runs, its law {law} with mean {exactly(mean)}, each with "
-            if drawn
-            else None
-        )
-        return Words(
-            "; ".join(dict.fromkeys(part.noise for part in found)),
-            sampler and sampler + ", ".join(drawn),
-            "docs/accounting/selection.md (private selection)",
-            compared_sizes=tuple(size for part in found for size in part.compared_sizes),
-            examples_per_user=min((part.examples_per_user for part in found), default=1),
+        found, mean = self._process.words(adjacency), exactly(self.repetitions.mean)
+        law = self.repetitions.law.replace("_", " ")
+        return found._replace(
+            sampler=found.sampler
+            and f"the best of a number of runs, its law {law} with mean {mean}, each with {found.sampler}",
+            reference="docs/accounting/selection.md (private selection)",
         )
 
 

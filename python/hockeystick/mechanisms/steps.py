@@ -115,7 +115,7 @@ class Composable(Shown):
 
     def __mul__(self, steps: Any) -> Process:
         count = integer("steps", steps)
-        return Process([(step, k * count) for step, k in self.as_process()])
+        return Process([(step, k * count) for step, k in self.as_process().given])
 
     __rmul__ = __mul__
 
@@ -137,7 +137,8 @@ class Words(NamedTuple):
     """What a report says of a step: what its noise is measured in, how it is sampled, the theorem its pair rests on.
 
     ``caveat`` is added to the sampling where the pair is no guarantee. ``compared_sizes``: records of the larger of two
-    datasets that differ by one, where the guarantee depends on it. ``examples_per_user``: what one user may own.
+    datasets that differ by one, where the guarantee depends on it. ``examples_per_user``: what one user may own. ``kept``: what stays as
+    it is where a record is added or removed, if that is more than all other records.
     """
 
     noise: str
@@ -146,6 +147,7 @@ class Words(NamedTuple):
     caveat: str = ""
     compared_sizes: tuple[int, ...] = ()
     examples_per_user: int = 1
+    kept: str = ""
 
 
 class Step(Composable):
@@ -321,7 +323,8 @@ class Process(Composable):
     """A composition: steps with their counts, equal steps merged, order irrelevant to equality.
 
     ``items`` is a tuple of (step, count), count >= 1, in the order of first appearance, where a step that stands for several
-    (`RandomAllocation` with ``participations``) is these; an empty process releases nothing. Iterating yields the items; ``steps`` is the total count.
+    (`RandomAllocation` with ``participations``, or a run that they dominate) is these, as it is in ``given``; an empty process releases
+    nothing. Iterating yields the items; ``steps`` is their total count.
 
     >>> from hockeystick import Gaussian, Laplace
     >>> process = Gaussian(2.0) * 3 + Laplace(1.0) + Gaussian(2.0)
@@ -333,26 +336,30 @@ class Process(Composable):
 
     items: Items
     _counts: ClassVar[dict[Step, int]]  # the same as a dictionary; of the instance, but no field
+    _runs: ClassVar[dict[Step, int]]  # what stands for several of them
 
     def __init__(self, items: Iterable[tuple[Step, int]] = ()) -> None:
         pairs = entries("items", items, "pairs (step, count)")
         for i, pair in enumerate(pairs):
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise ParameterTypeError(f"items[{i}] = {pair!r}: must be a pair (step, count)")
-        self._add({}, pairs)
+        self._add({}, {}, pairs)
 
-    def _add(self, counts: dict[Step, int], items: Iterable[tuple[Step, int]]) -> None:
+    def _add(self, counts: dict[Step, int], runs: dict[Step, int], items: Iterable[tuple[Step, int]]) -> None:
         for step, count in items:
             instance("step", step, Step, A_STEP)
             if times := integer("steps", count):
-                for part, uses in step.parts():
+                parts = step.parts()
+                if parts != ((step, 1),):
+                    runs[step] = integer("steps", runs.get(step, 0) + times)
+                for part, uses in parts:
                     counts[part] = integer("steps", counts.get(part, 0) + times * uses)
-        set_fields(self, items=tuple(counts.items()), _counts=counts)
+        set_fields(self, items=tuple(counts.items()), _counts=counts, _runs=runs)
 
     def _with(self, other: Process) -> Process:
         # A copy of the dictionary hashes nothing anew: long sums are not quadratic in hashes.
         process = object.__new__(Process)
-        process._add(self._counts.copy(), other.items)
+        process._add(self._counts.copy(), self._runs.copy(), other.given)
         return process
 
     def __eq__(self, other: object) -> bool:
@@ -362,6 +369,17 @@ class Process(Composable):
 
     def __hash__(self) -> int:
         return hash(frozenset(self.items))
+
+    @property
+    def given(self) -> Items:
+        """The items as they were described: what stands for several of them first, then the others."""
+        if not self._runs:
+            return self.items
+        left = self._counts.copy()
+        for run, count in self._runs.items():
+            for part, uses in run.parts():
+                left[part] -= count * uses
+        return (*self._runs.items(), *((step, count) for step, count in left.items() if count))
 
     def __iter__(self) -> Iterator[tuple[Step, int]]:
         return iter(self.items)
@@ -374,6 +392,11 @@ class Process(Composable):
         """Total number of steps."""
         return sum(count for _, count in self.items)
 
+    @property
+    def releases(self) -> int:
+        """How many noisy sums were described."""
+        return sum(count * step.releases for step, count in self.given)
+
     def as_process(self) -> Process:
         """Return itself."""
         return self
@@ -382,11 +405,35 @@ class Process(Composable):
         """The steps that its steps may turn out to be, none of them a choice any more."""
         return [part for step, _ in self.items for part in step.alternatives()]
 
+    def described(self) -> list[Step]:
+        """The same of the steps that were given, whatever they are accounted as."""
+        return [part for step, _ in self.given for part in step.alternatives()]
+
+    def words(self, adjacency: str) -> Words:
+        """What a report says of all of it as one step, with all that its guarantee depends on."""
+        found = [part.words(adjacency) for part in self.described()]
+        drawn = dict.fromkeys(part.sampler + part.caveat for part in found if part.sampler)
+        return Words(
+            "; ".join(dict.fromkeys(part.noise for part in found)),
+            ", ".join(drawn) or None,
+            compared_sizes=tuple(dict.fromkeys(size for part in found for size in part.compared_sizes)),
+            examples_per_user=min((part.examples_per_user for part in found), default=1),
+            kept=next((part.kept for part in found if part.kept), ""),
+        )
+
     def _shown(self) -> list[tuple[str, Any]]:
-        return [(str(step), f"× {count}") for step, count in self]
+        return [(str(step), f"× {count}") for step, count in self.given]
+
+    def __repr__(self) -> str:
+        return f"Process(items={self.given!r})"
 
     def __str__(self) -> str:
-        return " + ".join(f"{step!r} * {count}" for step, count in self.items) or "nothing"
+        return written(self.given)
+
+
+def written(items: Items) -> str:
+    """Steps with their counts, as a sum."""
+    return " + ".join(f"{step!r} * {count}" for step, count in items) or "nothing"
 
 
 def composition(value: object, name: str = "process") -> Process:
@@ -411,7 +458,7 @@ def to_dict(description: Composable | Repetitions) -> dict[str, Any]:
     True
     """
     if isinstance(description, Process):
-        items = [{"step": to_dict(step), "count": count} for step, count in description]
+        items = [{"step": to_dict(step), "count": count} for step, count in description.given]
         return {"type": "Process", "items": items}
     kind = type(description)
     if KINDS.get(kind.__name__) is not kind:
@@ -444,7 +491,7 @@ def from_dict(plain: Any) -> Composable:
     items = []
     for item in instance("items", plain["items"], list):
         _check_keys(item, "step", "count")
-        items.append((cast(Step, from_dict(item["step"])), item["count"]))
+        items.append((cast(Step, from_dict(item["step"])), integer("count", item["count"])))
     return Process(items)
 
 

@@ -39,6 +39,11 @@ class OfCurve(Step):
     def simplified(self) -> Step | None:
         return self if any(step.simplified() for step, _ in self._process) else None
 
+    @property
+    def releases(self) -> int:
+        """As many as the release has."""
+        return self._process.releases
+
     def pairs(self, adjacency: str) -> Pairs:
         """The pair of the curve."""
         return both(self._curve("add_or_remove" if adjacency in ("add", "remove") else adjacency).pair())
@@ -115,12 +120,9 @@ class Group(OfCurve):
 
     def words(self, adjacency: str) -> Words:
         """What its steps say, with all that their guarantees depend on."""
-        found = [part.words(adjacency) for part in self._process.alternatives()]
-        drawn = dict.fromkeys(part.sampler + part.caveat for part in found if part.sampler)
-        return Words(
-            "; ".join(dict.fromkeys(part.noise for part in found)),
-            "a whole release with " + ", ".join(drawn) if drawn else None,
-            "docs/mechanisms/users.md, section 4 (groups; Dong, Roth and Su 2022, Theorem 2.14)",
-            compared_sizes=tuple(dict.fromkeys(size for part in found for size in part.compared_sizes)),
-            examples_per_user=self.size * min((part.examples_per_user for part in found), default=1),
+        found = self._process.words(adjacency)
+        return found._replace(
+            sampler=found.sampler and f"a whole release with {found.sampler}",
+            reference="docs/mechanisms/users.md, section 4 (groups; Dong, Roth and Su 2022, Theorem 2.14)",
+            examples_per_user=self.size * found.examples_per_user,
         )

@@ -17,6 +17,7 @@ from ..matrix.scheme import Scheme
 from ..matrix.schemes import CyclicPoisson, TruncatedBMinSep
 from ..matrix.strategy import Strategy
 from ..mechanisms.descriptions import Gaussian, Process
+from ..mechanisms.steps import written
 from .confidence import VerificationPlan, plan_verification
 from .direction import ADJACENCIES, directions, unit_of
 from .estimate import METHODS
@@ -101,7 +102,7 @@ class CalibratedBandMF(Reported):
         sentences = [f"{what}, {noise}{also}."]
         if plan is None:
             sentences.append(
-                f"It satisfies {budget}, certified without sampling: it is dominated by {self.process}."
+                f"It satisfies {budget}, certified without sampling: it is dominated by {self.process and written(self.process.items)}."
             )
         else:
             sentences.append(
@@ -118,7 +119,7 @@ class CalibratedBandMF(Reported):
             if self.fell_back and self.fallback is not None:
                 sentences.append(
                     f"None of less noise than the fallback was accepted, so the fallback is released, certified as "
-                    f"{self.fallback.process}."
+                    f"{written(self.fallback.process.items)}."
                 )
             sentences.append(
                 "The guarantee is that of one calibration with a seed chosen beforehand: repeating it until the result "
@@ -145,7 +146,7 @@ class CalibratedBandMF(Reported):
         )
         safe, fallback = self.fallback, None
         if safe is not None:
-            fallback = {**vars(safe), "scheme": repr(safe.scheme), "process": str(safe.process)}
+            fallback = {**vars(safe), "scheme": repr(safe.scheme), "process": written(safe.process.items)}
         plain = {
             **{name: getattr(self, name) for name in kept},
             "strategy": short_name(self.mechanism.strategy),
@@ -153,7 +154,7 @@ class CalibratedBandMF(Reported):
             "plan": None if self.plan is None else asdict(self.plan),
             "verifications": [asdict(entry) for entry in self.verifications],
             "fallback": fallback,
-            "process": None if self.process is None else str(self.process),
+            "process": self.process and written(self.process.items),
             "composed_with": None if self.composed_with is None else str(self.composed_with),
             "statement": self.statement(),
         }

@@ -21,7 +21,7 @@ from ..accounting.report import CAVEAT, unit
 from ..matrix.bandmf import BandMF
 from ..mechanisms.adjacency import ADJACENCIES
 from ..mechanisms.descriptions import Composable, PrivateSelection, Process, Repetitions
-from ..mechanisms.steps import to_dict
+from ..mechanisms.steps import to_dict, written
 from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, short_name, verification_plan
 from ..montecarlo.direction import directions
 from ..montecarlo.runs import RunOptions, resolve_seed
@@ -169,15 +169,13 @@ def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Me
     subject, who = (
         ("The run", "it is") if "tuning" not in evidence else ("The best of the runs", "each run is")
     )
+    many = f"{process.steps} sampled Gaussians of {len(process)} kinds"
+    composed = many if len(process) > 8 else written(process.items)
     statement = (
         f"{described}. {subject} satisfies ({round_up(proven)}, {delta!r})-differential privacy, certified without sampling "
-        f"(epsilon between {round_down(bounds.lower)} and {round_up(bounds.upper)}): {who} dominated by {process}. "
+        f"(epsilon between {round_down(bounds.lower)} and {round_up(bounds.upper)}): {who} dominated by {composed}. "
         f'Adjacency: "{adjacency}" ({what}). Computed by hockeystick {_core.__version__}. {CAVEAT}'
     )
-    if len(process) > 8:
-        statement = statement.replace(
-            str(process), f"{process.steps} sampled Gaussians of {len(process)} kinds"
-        )
     return mechanism, Guarantee(
         "certified", proven, delta, adjacency, what, statement, None, finite(evidence)
     )
