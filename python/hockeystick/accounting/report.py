@@ -287,7 +287,7 @@ class Report(Reported):
         if any("noise multiplier" in text for text in self.noise):
             found.append(("conversion of noise", CONVERSION))
         parts = {
-            "composition": (self.composition,),
+            "accounted as": (self.composition,),
             "sampling": self.samplers,
             "noise": self.noise,
             "references": self.references,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .._base.bounds import Bounds, round_down, round_up
 from .._base.files import check_target
-from .._base.validation import ParameterError, choice
+from .._base.validation import ParameterError, choice, narrowed
 from ..accounting.profile import PrivacyProfile, account
 from ..accounting.report import Answer, Report
 from ..accounting.settings import DEFAULT_ACCURACY
@@ -21,6 +21,7 @@ from ..matrix.strategies import Identity
 from ..mechanisms.adjacency import ADJACENCIES
 from ..mechanisms.descriptions import (
     Composable,
+    Dominated,
     Gaussian,
     PoissonSampled,
     Process,
@@ -275,7 +276,12 @@ def _balls_in_bins(run: DPSGD) -> Composable:
     """One place for each record, the same in every epoch; an epoch that was begun is covered whole."""
     bins = run.steps_per_epoch
     steps = -(-run.steps // bins) * bins
-    return BandMF(Identity(steps), BallsInBins(steps, bins), run.noise_multiplier) if steps else Process()
+    if not steps:
+        return Process()
+    whole = BandMF(Identity(steps), BallsInBins(steps, bins), run.noise_multiplier)
+    ((said, _),) = whole.as_process().given
+    begun = f"the first {run.steps} steps of {whole}"
+    return whole if steps == run.steps else replace(narrowed(said, Dominated), run=begun, steps=run.steps)
 
 
 SAMPLERS = {
