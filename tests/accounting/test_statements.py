@@ -104,6 +104,8 @@ def test_parts_of_a_composition_keep_their_own_words() -> None:
     assert [sampler.rpartition(" (")[2] for sampler in report.samplers] == ["128 steps)", "5 steps)"]
     assert report.dominated == (f"{CYCLIC} is accounted as {of(CYCLIC).composition}, which dominates it.",)
     assert of(hs.PoissonSampled(hs.Gaussian(3.0), 0.25) * 5).dominated == ()
+    wrapped = [Group(CYCLIC, 1), hs.Mixture([Group(CYCLIC, 1), hs.Gaussian(2.0)], [0.5, 0.5])]
+    assert [of(each).dominated for each in wrapped] == [report.dominated] * 2
 
 
 @pytest.mark.parametrize(

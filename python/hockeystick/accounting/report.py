@@ -369,15 +369,15 @@ def declared(process: Process, adjacency: str) -> Deployment:
     return Deployment(**facts)
 
 
-def dominated(process: Process) -> Iterator[str]:
+def dominated(process: Process, whole: bool = True) -> Iterator[str]:
     """One sentence for every part of a release that is accounted as something else, which dominates it."""
-    alone = len(process.given) == 1
     for step, count in process.given:
         if step.parts() != ((step, 1),):
-            named = "It" if alone and count == 1 else f"{step!r}"
+            named = "It" if whole and count == len(process.given) == 1 else repr(step)
             yield f"{named} is accounted as {written(step.parts())}, which dominates it."
-        elif isinstance(step, OfCurve):
-            yield from dominated(step._process)
+        for part in step.alternatives():
+            if isinstance(part, OfCurve):
+                yield from dominated(part._process, whole=False)
 
 
 def samplers(process: Process, adjacency: str) -> tuple[str, ...]:
