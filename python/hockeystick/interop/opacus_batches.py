@@ -183,11 +183,7 @@ def _below(dataset: Any, wanted: Any) -> list[tuple[Any, Any]]:
     Places are handed down, as a data set may be far larger than what is taken of it.
     """
     if _is_of_a_table(dataset):
-        rows = dataset._indices
-        if rows is None:
-            return _rows_of(dataset.data, wanted)
-        rows = rows.column(0).to_numpy().astype(np.int64)
-        return _rows_of(dataset.data, rows if wanted is None else rows[_inside(wanted, 0, len(rows))])
+        return _rows_of(dataset, wanted)
     size = _size(dataset)
     parts: Any = getattr(dataset, "datasets", None) if is_a(dataset, "ConcatDataset") else None
     sizes: list[Any] = [_size(part) for part in parts] if isinstance(parts, (list, tuple)) else [None]
@@ -215,11 +211,14 @@ def _is_of_a_table(dataset: Any) -> bool:
     return hasattr(dataset, "_indices") and hasattr(getattr(dataset, "data", None), "to_batches")
 
 
-def _rows_of(table: Any, wanted: Any) -> list[tuple[Any, Any]]:
-    """Where in memory the rows of ``table`` at ``wanted`` are: tables that are put together hold the same memory, and take no copies."""
+def _rows_of(dataset: Any, wanted: Any) -> list[tuple[Any, Any]]:
+    """Where in memory the rows of its table are: tables that are put together hold the same memory, and take no copies."""
     found: list[tuple[Any, Any]] = []
+    if dataset._indices is not None:
+        rows = dataset._indices.column(0).to_numpy().astype(np.int64)
+        wanted = rows if wanted is None else rows[_inside(wanted, 0, len(rows))]
     wanted, end = wanted if wanted is None else np.sort(wanted), 0
-    for batch in table.to_batches():
+    for batch in dataset.data.to_batches():
         begin, end = end, end + batch.num_rows
         columns = [
             (column.offset, [each and each.address for each in column.buffers()]) for column in batch.columns
@@ -227,12 +226,12 @@ def _rows_of(table: Any, wanted: Any) -> list[tuple[Any, Any]]:
         if not any(any(addresses) for _, addresses in columns):
             continue
         first = columns[0][0]
-        rows = _Rows(tuple((offset - first, *addresses) for offset, addresses in columns))
+        source = _Rows(tuple((offset - first, *addresses) for offset, addresses in columns))
         if wanted is None:
-            found.append((rows, range(first, first + batch.num_rows)))
+            found.append((source, range(first, first + batch.num_rows)))
         else:
             inside = slice(*np.searchsorted(wanted, [begin, end]))
-            found.append((rows, wanted[inside] - begin + first))
+            found.append((source, wanted[inside] - begin + first))
     return found
 
 
