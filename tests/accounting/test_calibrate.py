@@ -390,6 +390,23 @@ def test_a_make_that_does_not_use_its_argument_is_refused(calibrated: Callable[[
         calibrated()
 
 
+@pytest.mark.parametrize(
+    "calibrated",
+    [
+        # As a noise multiplier, a batch size of 60000 fits anything.
+        lambda: hs.calibrate_batch_size(lambda b: hs.dp_sgd(b, 60_000, 256, epochs=10), 4.0, 1e-5),
+        lambda: hs.calibrate_steps(lambda n: hs.Gaussian(2.0 + n) * 100, 4.0, 1e-5),
+        lambda: hs.calibrate_noise_multiplier(lambda s: sampled(2.0, min(s, 1.0)) * 10, 10.0, 1e-5),
+    ],
+)
+def test_an_argument_in_the_wrong_place_is_refused(calibrated: Callable[[], Any]) -> None:
+    """The riskiest value fits, and has less epsilon than the safest one."""
+    with pytest.raises(
+        hs.ParameterError, match=r"^increasing = .*the argument of make must go where it belongs"
+    ):
+        calibrated()
+
+
 def test_what_no_value_changes_near_the_limit_is_calibrated() -> None:
     """A noise multiplier that is raised to the least one that is allowed: all values below describe the same."""
     found = hs.calibrate_noise_multiplier(lambda s: hs.Gaussian(max(s, 5.0)), 4.0, 1e-5)

@@ -225,11 +225,8 @@ def calibrate(
     found = Search(asked.look, axis, tolerance, asked.steepness).run(start)
     if found is None:
         raise _unreachable(asked, axis, start, parameter)
-    if found.value == axis.riskiest != axis.safest and asked.is_constant(axis.safest):
-        # Then the value says nothing of what is released, and whoever adds so little noise is not protected.
-        raise ParameterError(
-            f"make: must use its argument; it returns the same for {parameter} = {axis.low!r} and {axis.high!r}"
-        )
+    if found.value == axis.riskiest != axis.safest:
+        _check_use(asked, axis, parameter)
     accuracy = min(asked.accuracies[found.value], DEFAULT_ACCURACY)
     profile = asked.profile(found.value, accuracy)
     risk_bounds = asked.risk_bounds(profile)
@@ -273,20 +270,39 @@ def _axis(limits: object, increasing: bool, whole: bool) -> Axis:
     return Axis(low, real("limits[1]", limits[1], low), increasing, False)
 
 
+def _check_use(budget: Budget, axis: Axis, parameter: str) -> None:
+    """Raise unless what fits at the riskiest value is released with that: whoever adds so little noise is not protected otherwise."""
+    if budget.is_constant(axis.safest):
+        raise ParameterError(
+            f"make: must use its argument; it returns the same for {parameter} = {axis.low!r} and {axis.high!r}"
+        )
+    if budget.aim.goal is None and (error := _turned(budget, axis, axis.riskiest, parameter)):
+        raise error
+
+
+def _turned(budget: Budget, axis: Axis, value: float, parameter: str) -> ParameterError | None:
+    """The error if epsilon is less at ``value`` than at the safest one."""
+    less, more = (budget.epsilon_bounds(budget.profile(at, COARSEST)) for at in (value, axis.safest))
+    if not less.upper < more.lower:
+        return None
+    return ParameterError(
+        f"increasing = {axis.rising}: must be {not axis.rising}; epsilon at {parameter} = {value!r} "
+        f"is below that at {parameter} = {axis.safest!r} (or the argument of make must go where it belongs, or limits "
+        "must be some between which epsilon does not turn)"
+    )
+
+
 def _unreachable(budget: Budget, axis: Axis, start: float, parameter: str) -> ParameterError:
     """The error for a budget that not even the safest value keeps."""
     # At the end of the range the bounds may be wide, so the values before it have a say.
     if budget.aim.goal is not None:
         return _out_of_reach(budget, budget.aim.goal, axis, parameter)
+    if error := _turned(budget, axis, start, parameter):
+        return error
     near = sorted(budget.accuracies, key=axis.position)[:3]
     profiles = {value: budget.profile(value, COARSEST) for value in (axis.safest, *near, start)}
     epsilons = {value: budget.epsilon_bounds(profile) for value, profile in profiles.items()}
     deltas = [budget.delta_bounds(profile) for profile in profiles.values()]
-    if epsilons[start].upper < epsilons[axis.safest].lower:
-        return ParameterError(
-            f"increasing = {axis.rising}: must be {not axis.rising}; epsilon at {parameter} = {start!r} "
-            f"is below that at {parameter} = {axis.safest!r} (or limits must be some between which epsilon does not turn)"
-        )
     epsilon = Bounds(epsilons[axis.safest].lower, min(bounds.upper for bounds in epsilons.values()))
     delta = Bounds(deltas[0].lower, min(bounds.upper for bounds in deltas))
     exceeds = epsilon.lower > budget.epsilon or delta.lower > budget.delta
