@@ -69,6 +69,11 @@ COMPANY = (
     (hs.RandomAllocation(0.748, 24532) * 13 + hs.Laplace(7.12) * 10, 4.8e-11),
     (hs.RandomAllocation(0.702, 46908) * 4 + hs.PoissonSampled(hs.Gaussian(4.945), 0.00806) * 1468, 1.5e-25),
     (hs.RandomAllocation(4.748, 31849) + hs.PoissonSampled(hs.Gaussian(1.049), 1.8e-5) * 2, 5.3e-8),
+    (hs.RandomAllocation(13.99, 6614) + hs.TruncatedPoissonSampled(0.9804, 589, 0.001698, 4), 4.9e-5),
+    (
+        hs.RandomAllocation(17.18, 4185) * 12 + hs.TruncatedPoissonSampled(1.627, 255300, 0.004097, 1217) * 2,
+        1.9e-13,
+    ),
 )
 NOISE, STEPS, EPOCHS = (0.3, 1.0, 3.0, 10.0, 100.0), (10, 100, 1000, 10**4, 10**5, 10**6), (1, 10, 100, 1000)
 
@@ -225,6 +230,8 @@ def word(mechanism: object) -> str:
             return f"1 of {steps}, σ {sigma}"
         case hs.PoissonSampled(mechanism=hs.Gaussian(noise_multiplier=sigma), sampling_probability=q):
             return f"q {q}, σ {sigma}"
+        case hs.TruncatedPoissonSampled(noise_multiplier=sigma, sampling_probability=q, max_batch_size=most):
+            return f"q {q}, at most {most}, σ {sigma}"
         case hs.Laplace(scale=scale):
             return f"Laplace {scale}"
     return str(mechanism)

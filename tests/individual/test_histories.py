@@ -362,7 +362,9 @@ def test_a_step_that_does_not_fit_is_refused(
 ) -> None:
     """Its checksum is right: fewer examples, or a step that repeats nothing, would be less than was spent."""
     path = tmp_path / "accountant"
-    kept = hs.IndividualAccountant(3, noise_multiplier=1.0, sampling_probability=0.1, path=path)
+    kept = hs.IndividualAccountant(
+        3, noise_multiplier=1.0, sampling_probability=0.1, clipping_norm=1.0, path=path
+    )
     kept.step([1.0] * 3)
     last = kept._state.columns
     kept.close()
