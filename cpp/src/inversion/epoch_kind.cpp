@@ -17,6 +17,8 @@ namespace {
 
 // Speed: what a step's transform is searched at, and the least error its rows aim at.
 constexpr double search_tolerance = 1e-3, least_tolerance = 1e-22;
+// Speed: infinite losses of more mass are left to others.
+constexpr double next_to_nothing = 1e-100;
 
 // The transform of a whole measure, and how it falls along a line.
 class LaidTransform {
@@ -62,14 +64,19 @@ private:
 
 class WholeKind : public EpochKind {
 public:
-    WholeKind(std::unique_ptr<const Transform> whole, std::unique_ptr<const Transform> inverse, double steps)
+    // missing_p, missing_q: of infinite losses, of which neither transform is.
+    WholeKind(std::unique_ptr<const Transform> whole, std::unique_ptr<const Transform> inverse, double steps,
+              double missing_p = 0, double missing_q = 0)
         : EpochKind(steps),
           whole_(std::move(whole)),
           inverse_(std::move(inverse)),
-          variance_(whole_->at(0).second) {}
+          variance_(whole_->at(0).second),
+          missing_p_(missing_p),
+          missing_q_(missing_q) {}
     double variance() const override { return variance_; }
     double log_inverse(double t) const override { return inverse_->at(t).upper; }
-    double dropped() const override { return whole_->dropped(); }
+    double dropped() const override { return whole_->dropped() + missing_p_; }
+    double impossible() const override { return missing_q_; }
     std::unique_ptr<KindParts> parts(double, double) const override {
         return std::make_unique<WholeParts>(whole_);
     }
@@ -77,7 +84,7 @@ public:
 private:
     std::shared_ptr<const Transform> whole_;
     std::unique_ptr<const Transform> inverse_;  // of the pair (Q, P)
-    double variance_;
+    double variance_, missing_p_, missing_q_;
 };
 
 // A sampled Gaussian, taken with some probability, which is released: P a mixture of N(shift, 1), all shifts
@@ -276,8 +283,9 @@ Branches branches_of(const std::vector<GaussianMixtures>& mixtures) {
 }  // namespace
 
 std::unique_ptr<EpochKind> EpochKind::of(const Pair& pair, double count) {
-    if (pair.infinity_mass() > 0 || pair.q_mass() != 1.0) return nullptr;
+    if (pair.q_mass() != 1.0) return nullptr;
     const double tolerance = search_tolerance / count;
+    double missing_p = 0, missing_q = 0;
     std::unique_ptr<const Transform> whole = Transform::of(pair, tolerance), inverse;
     if (!whole) return nullptr;
     if (const auto law = pair.allocation()) {
@@ -289,11 +297,12 @@ std::unique_ptr<EpochKind> EpochKind::of(const Pair& pair, double count) {
             return std::make_unique<SampledKind>(std::move(whole), std::move(inverse), std::move(branches),
                                                  count);
     } else if (const auto loss_law = pair.loss_law()) {
-        if (loss_law->missing_p > 0 || loss_law->missing_q > 0) return nullptr;
+        missing_p = loss_law->missing_p, missing_q = loss_law->missing_q;
+        if (std::max(missing_p, missing_q) > next_to_nothing) return nullptr;
         inverse = std::make_unique<LossTransform>(loss_law->swapped(), tolerance);
     }
     if (!inverse || inverse->dropped() > 0) return nullptr;
-    return std::make_unique<WholeKind>(std::move(whole), std::move(inverse), count);
+    return std::make_unique<WholeKind>(std::move(whole), std::move(inverse), count, missing_p, missing_q);
 }
 
 }  // namespace hockeystick

@@ -48,8 +48,8 @@ public:
     explicit EpochKind(double steps) : count(steps) {}
     virtual ~EpochKind() = default;
 
-    // Null where no transform is known, or none in both directions, or some outcomes are impossible for
-    // P or Q alone.
+    // Null where no transform is known, or none in both directions, or more than next to nothing is
+    // impossible for P or Q alone.
     static std::unique_ptr<EpochKind> of(const Pair& pair, double count);
     static std::unique_ptr<EpochKind> of_allocation(const Allocation& law, double count);
 
@@ -58,8 +58,9 @@ public:
     virtual double variance() const = 0;
     // ln of an upper bound on E_Q[e^{-tL}], t > 0.
     virtual double log_inverse(double t) const = 0;
-    // P-mass that all parts leave out, in one step.
+    // P-mass that all parts leave out, in one step; Q-mass of outcomes that are impossible for P.
     virtual double dropped() const { return 0; }
+    virtual double impossible() const { return 0; }
 
     // Places: of the normal variable on which a ratio depends, or losses. Whether there is any; where a ratio
     // is large enough for a loss of that alone, and where it adds so much to what it mostly is; the one

@@ -185,7 +185,7 @@ std::optional<SplitWithMore> EpochSplit::in_three(double epsilon, double delta) 
     std::vector<std::unique_ptr<KindParts>> parts;
     std::vector<EpochLine::Kind> kinds;
     bool split = false;
-    double log_kept_p = 0, log_kept_q = 0, farthest = 0, left_out = cut.left_out;
+    double log_kept_p = 0, log_kept_q = 0, farthest = 0, left_out = cut.left_out, impossible = 0;
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
         const auto& [first, second, far, decided] = cut.kinds[k];
         const EpochKind& kind = *kinds_[k];
@@ -193,6 +193,7 @@ std::optional<SplitWithMore> EpochSplit::in_three(double epsilon, double delta) 
         kinds.push_back({parts.back().get(), kind.count});
         split = split || parts.back()->split();
         left_out += kind.count * kind.dropped();
+        impossible += kind.count * kind.impossible();
         if (!decided) continue;
         const EpochKind::Beyond beyond = kind.beyond(second);
         log_kept_p += kind.count * beyond.log_kept_p;
@@ -209,8 +210,9 @@ std::optional<SplitWithMore> EpochSplit::in_three(double epsilon, double delta) 
     }
     return SplitWithMore{
         {std::move(lines), Decided(-std::expm1(log_kept_p), -std::expm1(log_kept_q), farthest)},
-        [left_out, log_put = cut.log_put, tilt = cut.tilt, most = cut.most_epsilon](double e) {
-            return e <= most ? left_out * 1.001 + std::exp(log_put + (1 + tilt) * e) : infinity;
+        [left_out, impossible, log_put = cut.log_put, tilt = cut.tilt, most = cut.most_epsilon](double e) {
+            if (e > most) return infinity;
+            return 1.001 * (left_out + impossible * std::exp(e)) + std::exp(log_put + (1 + tilt) * e);
         }};
 }
 

@@ -252,7 +252,7 @@ std::optional<SplitWithMore> Epochs::parts_at(double epsilon, double delta, bool
     interruption_point();
     const bool large = alone_ && epsilon > series_jump,
                three = alone_ ? split_->spread() < small_spread && epsilon < large_jump
-                              : epsilon < largest_of_several;
+                              : last || epsilon < largest_of_several;
     if (large && three)
         if (auto parts = by_series(epsilon, delta, good_series)) return parts;
     if (three)

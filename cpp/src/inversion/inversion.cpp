@@ -147,7 +147,7 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, bool
             keep(best, ask_direct(cut, Budget{}));
             if (relative_gap(best) < enough) return;
             // Where the cut is not what keeps them apart, a larger one takes as long in vain.
-            if (epochs_ && !(relative_gap(best) < 0.5 * before)) return;
+            if (epochs_ && !(relative_gap(best) < 0.5 * before) && !lacks(best, cut.dropped())) return;
         }
         previous = std::exchange(about, delta(best));
     }
@@ -158,8 +158,8 @@ bool Inversion::layers_soon(bool dear) const {
     return direct_->has_layers() && !direct_->in_company() && (dear || !direct_->joined());
 }
 
-bool Inversion::lacks_dropped(const std::optional<Answer>& best) const {
-    return best && best->upper - best->lower < 2 * direct_->dropped();
+bool Inversion::lacks(const std::optional<Answer>& best, double dropped) {
+    return best && best->upper - best->lower < 2 * dropped;
 }
 
 template <class AskDirect, class AboutDelta>
@@ -198,7 +198,7 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, 
             return ask_direct(*direct_, layers ? Budget{near_exact, few_products, true} : Budget{});
         });
     // Where nothing but what was left out is missing, less of that will do.
-    if (!layers && lacks_dropped(best)) ask_cut(fits);
+    if (!layers && lacks(best, direct_->dropped())) ask_cut(fits);
     unless_enough([&] { return ask_epoch(many_frequencies); });
     if (layers) unless(std::min(enough, poor_gap), ask_layers);
     if (left) unless_enough([&] { return ask_epochs(true); });

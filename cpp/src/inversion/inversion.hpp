@@ -59,7 +59,8 @@ private:
     // Whether layers are likely to be needed, so that what comes before them must be quick. dear: whether
     // those of joined pairs, and a pinch of noise, are worth their time.
     bool layers_soon(bool dear) const;
-    bool lacks_dropped(const std::optional<Answer>& best) const;
+    // Whether its bounds are about as far apart as what was left out.
+    static bool lacks(const std::optional<Answer>& best, double dropped);
     // The narrowest of several attempts, of which the first with a gap below `enough` will do: one epoch of
     // random allocation in two parts, some in three, the whole transform if it `fits`, the transform without
     // P's largest losses, for about this delta, some epochs in three parts although that does not suit them
