@@ -124,9 +124,9 @@ struct Tails {
     double p = 0, q = 0, farthest = 0;
 
     Tails(const Branches& branches, double loss) {
-        for (const auto& [weight, ratio] : branches) {
-            const double end = farthest_place + ratio.high();
-            const auto exceeds = [&](double x) { return ratio.log(x).value > loss; };
+        for (const Branch& branch : branches) {
+            const double end = farthest_place + branch.p.high();
+            const auto exceeds = [&](double x) { return branch.p.log(x).value > loss; };
             g.push_back(loss < infinity && exceeds(end) ? first_where(0, end, exceeds) : infinity);
             if (g.back() < infinity) farthest = std::max(farthest, g.back());
         }
