@@ -297,8 +297,8 @@ std::unique_ptr<EpochKind> EpochKind::of(const Pair& pair, double count) {
             return std::make_unique<SampledKind>(std::move(whole), std::move(inverse), std::move(branches),
                                                  count);
     } else if (const auto loss_law = pair.loss_law()) {
-        missing_p = loss_law->missing_p, missing_q = loss_law->missing_q;
-        if (std::max(missing_p, missing_q) > next_to_nothing) return nullptr;
+        if (std::max(loss_law->missing_p, loss_law->missing_q) > next_to_nothing) return nullptr;
+        missing_p = loss_law->missing_p, missing_q = loss_law->missing_q + 64 * u * loss_law->missing_size;
         inverse = std::make_unique<LossTransform>(loss_law->swapped(), tolerance);
     }
     if (!inverse || inverse->dropped() > 0) return nullptr;

@@ -58,7 +58,7 @@ public:
     virtual double variance() const = 0;
     // ln of an upper bound on E_Q[e^{-tL}], t > 0.
     virtual double log_inverse(double t) const = 0;
-    // P-mass that all parts leave out, in one step; Q-mass of outcomes that are impossible for P.
+    // P-mass that all parts leave out, in one step; Q-mass, at most, of outcomes that are impossible for P.
     virtual double dropped() const { return 0; }
     virtual double impossible() const { return 0; }
 

@@ -208,8 +208,11 @@ std::optional<SplitWithMore> EpochSplit::in_three(double epsilon, double delta) 
         if (!line) return {};
         lines.push_back(std::move(*line));
     }
+    // What is impossible for P is so in steps of which no ratio decides.
+    const double decided_q = -std::expm1(log_kept_q);
+    impossible *= decided_q;
     return SplitWithMore{
-        {std::move(lines), Decided(-std::expm1(log_kept_p), -std::expm1(log_kept_q), farthest)},
+        {std::move(lines), Decided(-std::expm1(log_kept_p), decided_q, farthest)},
         [left_out, impossible, log_put = cut.log_put, tilt = cut.tilt, most = cut.most_epsilon](double e) {
             if (e > most) return infinity;
             return 1.001 * (left_out + impossible * std::exp(e)) + std::exp(log_put + (1 + tilt) * e);

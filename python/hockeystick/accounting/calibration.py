@@ -272,24 +272,23 @@ def _axis(limits: object, increasing: bool, whole: bool) -> Axis:
 
 def _check_use(budget: Budget, axis: Axis, parameter: str) -> None:
     """Raise unless what fits at the riskiest value is released with that: whoever adds so little noise is not protected otherwise."""
-    if budget.is_constant(axis.safest):
+    riskiest, safest = (budget.profile(value, COARSEST) for value in (axis.riskiest, axis.safest))
+    if budget.is_constant():
         raise ParameterError(
             f"make: must use its argument; it returns the same for {parameter} = {axis.low!r} and {axis.high!r}"
         )
-    if budget.aim.goal is None and (error := _turned(budget, axis, axis.riskiest, parameter)):
-        raise error
+    if budget.aim.goal is None:
+        _check_turn(axis, parameter, axis.riskiest, *map(budget.epsilon_bounds, (riskiest, safest)))
 
 
-def _turned(budget: Budget, axis: Axis, value: float, parameter: str) -> ParameterError | None:
-    """The error if epsilon is less at ``value`` than at the safest one."""
-    less, more = (budget.epsilon_bounds(budget.profile(at, COARSEST)) for at in (value, axis.safest))
-    if not less.upper < more.lower:
-        return None
-    return ParameterError(
-        f"increasing = {axis.rising}: must be {not axis.rising}; epsilon at {parameter} = {value!r} "
-        f"is below that at {parameter} = {axis.safest!r} (or the argument of make must go where it belongs, or limits "
-        "must be some between which epsilon does not turn)"
-    )
+def _check_turn(axis: Axis, parameter: str, value: float, there: Bounds, safest: Bounds) -> None:
+    """Raise if epsilon is less at ``value`` than at the safest one."""
+    if there.upper < safest.lower:
+        raise ParameterError(
+            f"increasing = {axis.rising}: must be {not axis.rising}; epsilon at {parameter} = {value!r} "
+            f"is below that at {parameter} = {axis.safest!r} (or the argument of make must go where it belongs, or limits "
+            "must be some between which epsilon does not turn)"
+        )
 
 
 def _unreachable(budget: Budget, axis: Axis, start: float, parameter: str) -> ParameterError:
@@ -297,12 +296,11 @@ def _unreachable(budget: Budget, axis: Axis, start: float, parameter: str) -> Pa
     # At the end of the range the bounds may be wide, so the values before it have a say.
     if budget.aim.goal is not None:
         return _out_of_reach(budget, budget.aim.goal, axis, parameter)
-    if error := _turned(budget, axis, start, parameter):
-        return error
     near = sorted(budget.accuracies, key=axis.position)[:3]
     profiles = {value: budget.profile(value, COARSEST) for value in (axis.safest, *near, start)}
     epsilons = {value: budget.epsilon_bounds(profile) for value, profile in profiles.items()}
     deltas = [budget.delta_bounds(profile) for profile in profiles.values()]
+    _check_turn(axis, parameter, start, epsilons[start], epsilons[axis.safest])
     epsilon = Bounds(epsilons[axis.safest].lower, min(bounds.upper for bounds in epsilons.values()))
     delta = Bounds(deltas[0].lower, min(bounds.upper for bounds in deltas))
     exceeds = epsilon.lower > budget.epsilon or delta.lower > budget.delta

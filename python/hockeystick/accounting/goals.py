@@ -188,9 +188,9 @@ class Budget:
             composition(self._made[value], f"make({value!r})")
         return account(self._made[value], self.adjacency, accuracy, self.memory_limit)
 
-    def is_constant(self, safest: float) -> bool:
-        """Whether ``make`` returns one description, that of some release, at ``safest`` as at all values so far."""
-        first, *others = [*self._made.values(), self.make(safest)]
+    def is_constant(self) -> bool:
+        """Whether ``make`` returned one description, that of some release, at all values so far."""
+        first, *others = self._made.values()
         return composition(first).steps > 0 and all(other == first for other in others)
 
     def epsilon_bounds(self, profile: PrivacyProfile) -> Bounds:
