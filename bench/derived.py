@@ -26,6 +26,14 @@ RELEASES: dict[str, tuple[hs.mechanisms.Process, str]] = {
         hs.PoissonSampled(hs.DiscreteGaussian(1.3), 0.05) * 300,
         "remove",
     ),
+    "truncated batches, sigma 5.3, 20 of 6388, at most 30, 4 steps": (
+        hs.TruncatedPoissonSampled(5.317, 6388, 0.003131, 30) * 4,
+        "zero_out",
+    ),
+    "truncated batches, sigma .78, 2 of 17720, at most 4, 2 steps": (
+        hs.TruncatedPoissonSampled(0.7769, 17720, 0.0001129, 4) * 2,
+        "add_or_remove",
+    ),
     "random allocation, sigma 1, 1 of 100, 10 epochs": (hs.RandomAllocation(1.0, 100) * 10, "remove"),
     "random allocation, sigma .7, 1 of 1000": (hs.RandomAllocation(0.7, 1000) * 1, "remove"),
 }

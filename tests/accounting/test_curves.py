@@ -136,6 +136,46 @@ def test_a_truncated_batch_has_a_curve() -> None:
     assert upper[1] > upper[0]
 
 
+FEW_TRUNCATED = [
+    (hs.TruncatedPoissonSampled(5.317, 6388, 0.003131, 30) * 4, "zero_out", 0.01),
+    (hs.TruncatedPoissonSampled(0.7769, 17720, 0.0001129, 4) * 2, "add_or_remove", 0.001),
+    (hs.TruncatedPoissonSampled(0.7769, 17720, 0.0001129, 4) * 2, "replace_one", 0.001),
+]
+
+
+@pytest.mark.parametrize(("process", "adjacency", "last"), FEW_TRUNCATED, ids=str)
+def test_few_truncated_steps_have_a_curve(
+    process: hs.mechanisms.Process, adjacency: str, last: float
+) -> None:
+    """Twenty points of their trade-off took minutes: each asked for layers in vain, and both directions for a lattice of its own."""
+    points = np.linspace(0.0, last, 60)
+    lower, upper = hs.account(process, adjacency).delta_curve(points)
+    assert (lower <= upper).all()
+    profile = hs.account(process, adjacency)
+    for i in range(0, 60, 9):
+        alone = profile.delta_bounds(float(points[i]))
+        assert lower[i] <= alone.upper
+        assert alone.lower <= upper[i]
+        assert upper[i] - lower[i] <= max(1e-3 * upper[i], 2.5 * (alone.upper - alone.lower))
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+@pytest.mark.parametrize(("q", "count"), [(0.01, 200), (0.05, 60)])
+def test_neighbours_share_lattices(direction: str, q: float, count: int) -> None:
+    """Each point of the curve, most of which are read off a lattice that another one was laid for, against quadrature and alone."""
+    step = exact.Step(1.0, q, count, direction)
+    process = hs.PoissonSampled(hs.Gaussian(1.0), q) * count
+    points = np.linspace(0.0, hs.account(process, direction).epsilon(1e-9), 40)
+    lower, upper = hs.account(process, direction, engine="fft").delta_curve(points)
+    truth = np.array([exact.sampled_gaussian_delta([step], float(point), 12.0) for point in points])
+    assert (lower <= truth * (1 + 1e-9)).all()
+    assert (truth * (1 - 1e-9) <= upper).all()
+    profile = hs.account(process, direction, engine="fft")
+    for i in range(1, 40, 6):
+        alone = profile.delta_bounds(float(points[i]))
+        assert upper[i] - lower[i] <= max(1e-3 * upper[i], 2.5 * (alone.upper - alone.lower))
+
+
 @pytest.mark.parametrize(("epsilon", "count"), [(0.3, 30), (1.0, 7)])
 def test_a_curve_against_the_binomial(epsilon: float, count: int) -> None:
     points = np.linspace(0.0, epsilon * count * 0.99, 50)

@@ -133,28 +133,35 @@ struct Sharing {
 template <class Lines, class Ask, class AnswerBy>
 std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilons, Sharing sharing, Ask ask,
                                                   AnswerBy answer_by) {
-    // speed: after so many points in a row without an answer, or with a gap of so much of it, none is asked
-    // for any more; no gap is shared that says next to nothing.
+    // speed: after so many points in a row without an answer, or with a gap of so much of it, ever more are
+    // left out before the next one is asked for; no gap is shared that says next to nothing.
     constexpr int most_misses = 3;
     constexpr double miss = 0.5, largest_shared = 0.1;
-    std::vector<std::optional<Answer>> curve;
+    std::vector<std::optional<Answer>> curve(epsilons.size());
     std::optional<Lines> lines;
     double gap = 0;
     int misses = 0;
-    std::size_t served = 0;
-    for (const double epsilon : epsilons) {
-        std::optional<Answer> answer;
-        if (lines) answer = answer_by(*lines, epsilon);
-        const double shared = served++ < sharing.run ? largest_shared : gap;
-        if (!(relative_gap(answer) < shared) && misses < most_misses) {
-            std::optional<Answer> own = ask(epsilon, lines);
-            if (!own) lines.reset();
-            gap = std::min(std::max(sharing.enough, 2 * relative_gap(own)), largest_shared);
-            misses = relative_gap(own) < miss ? 0 : misses + 1;
-            served = 0;
-            if (relative_gap(own) < relative_gap(answer)) answer = std::move(own);
+    std::size_t served = 0, left_out = 0;
+    const auto keep = [&](std::size_t i, std::optional<Answer> answer) {
+        if (relative_gap(answer) < relative_gap(curve[i])) curve[i] = std::move(answer);
+    };
+    for (std::size_t i = 0; i < epsilons.size(); ++i) {
+        if (lines) keep(i, answer_by(*lines, epsilons[i]));
+        if (relative_gap(curve[i]) < (served++ < sharing.run ? largest_shared : gap)) continue;
+        if (misses >= most_misses && left_out + 1 < std::size_t{1} << (misses - most_misses)) {
+            ++left_out;
+            continue;
         }
-        curve.push_back(std::move(answer));
+        std::optional<Answer> own = ask(epsilons[i], lines);
+        if (!own) lines.reset();
+        gap = std::min(std::max(sharing.enough, 2 * relative_gap(own)), largest_shared);
+        misses = relative_gap(own) < miss ? 0 : misses + 1;
+        served = 0;
+        keep(i, std::move(own));
+        // Those that were left out on the way here may be near enough.
+        for (; lines && left_out > 0; --left_out)
+            keep(i - left_out, answer_by(*lines, epsilons[i - left_out]));
+        left_out = 0;
     }
     return curve;
 }

@@ -172,8 +172,8 @@ void DirectInversion::find_layers() {
         for (const MixturePart& part : parts) {
             has_layers_ = has_layers_ || !part.p.plain();
             hits += kind.count * part.weight * (1 - part.p.weights().front());
+            joined_ = joined_ || part.joined.has_value();
         }
-        joined_ = joined_ || parts.front().joined.has_value();
     }
     slow_ = variance_ == 0 && (steps_ < fewest_factors || (steps_ < few_factors && hits < few_hits));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <variant>
 
 #include "inversion/direct_inversion.hpp"
 #include "inversion/epochs.hpp"
@@ -319,14 +320,20 @@ std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double
     auto curve = shared(epsilons, {near_as_good}, curve_gap_, left);
     // Joined pairs have had their layers.
     const bool dear = direct_->noise_helps() && !direct_->joined();
-    // What noise of its own would make a little narrower is narrow enough.
-    const double enough = dear ? wide_of_curve * curve_gap_ : curve_gap_;
+    // What an attempt of its own that takes long would make a little narrower is narrow enough.
+    const double enough = dear || !quick() ? wide_of_curve * curve_gap_ : curve_gap_;
     std::erase_if(left, [&](std::size_t i) { return relative_gap(curve[i]) < enough; });
     std::vector<double> open;
     for (const std::size_t i : left) open.push_back(epsilons[i]);
-    little = little_from(std::move(open));
+    little = little_from(open);
+    std::erase_if(open, [&](double epsilon) { return epsilon >= little; });
+    // Nothing is shared, but where there is no answer its neighbours seldom have one.
+    const auto alone = curve_by_lines<std::monostate>(
+        open, {0}, [&](double epsilon, auto&) { return delta_bounds(epsilon, curve_gap_, dear); },
+        [](std::monostate, double) { return std::nullopt; });
+    std::size_t next = 0;
     for (const std::size_t i : left)
-        if (epsilons[i] < little) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, dear));
+        if (epsilons[i] < little) keep(curve[i], alone[next++]);
     return curve;
 }
 

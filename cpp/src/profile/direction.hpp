@@ -82,47 +82,24 @@ public:
     }
 
     Answer delta_bounds(double epsilon) const {
-        Answer answer = delta_of_pairs(epsilon);
-        if (std::isnan(answer.upper - answer.lower)) {
-            // Squares of an epsilon this large overflow. delta falls.
-            answer = epsilon > 2 ? delta_bounds(std::sqrt(epsilon)) : exact(1);
-            answer.lower = 0;
-            return answer;
-        }
-        answer.upper = std::max(answer.upper, least_delta(epsilon));
+        const Answer answer = delta_alone(epsilon);
         return lower_ ? with_lower(answer, lower_->delta_bounds(epsilon)) : answer;
     }
 
-    // Empty where more than the inversion is needed.
-    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons) const {
-        auto curve = curve_of_pairs(epsilons);
-        for (std::size_t i = 0; i < curve.size(); ++i)
-            if (curve[i]) curve[i]->upper = std::max(curve[i]->upper, least_delta(epsilons[i]));
-        if (!lower_) return curve;
-        const auto less = lower_->delta_curve(epsilons);
-        for (std::size_t i = 0; i < curve.size(); ++i)
-            curve[i] = curve[i] && less[i] ? std::optional(with_lower(*curve[i], *less[i])) : std::nullopt;
-        return curve;
-    }
+    // The same at many: what an engine lays for one of them serves its neighbours.
+    std::vector<Answer> delta_curve(std::span<const double> epsilons) const;
 
-    // As delta_curve, roughly and always: where the inversion does not answer a few lattices do, and nothing
-    // is asked about a delta that is negligible.
-    std::vector<Answer> rough_curve(std::span<const double> epsilons, double negligible) const {
-        auto curve = rough_curve_of_pairs(epsilons, negligible);
-        for (std::size_t i = 0; i < curve.size(); ++i)
-            curve[i].upper = std::max(curve[i].upper, least_delta(epsilons[i]));
-        if (!lower_) return curve;
-        const auto less = lower_->rough_curve(epsilons, negligible);
-        for (std::size_t i = 0; i < curve.size(); ++i) curve[i] = with_lower(curve[i], less[i]);
-        return curve;
-    }
+    // As delta_curve, roughly: where the inversion does not answer a few lattices do, and nothing is asked
+    // about a delta that is negligible.
+    std::vector<Answer> rough_curve(std::span<const double> epsilons, double negligible) const;
 
     // Whether that takes next to no time, whatever delta is.
     bool quick() const {
         return (closed_ || (inversion_ && inversion_->quick())) && (!lower_ || lower_->quick());
     }
 
-    // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
+    // Whether an upper bound, mostly a coarse one, proves that eps(delta), or delta(eps), is at most
+    // `ceiling`.
     bool epsilon_at_most(double delta, double ceiling) const {
         if (delta >= 1 || ceiling == infinity) return true;
         if (!(ceiling > 0) || delta <= end_.infinity_mass().upper || delta == 0 || closed_ || coupling_)
@@ -130,21 +107,28 @@ public:
         // Finite losses never add up to more.
         if (ceiling >= max_loss_) return true;
         const std::lock_guard lock(mutex_);
-        if (inversion_ && inversion_->surely_below(ceiling, delta)) return true;
-        if (const auto& inverted = inverted_epsilon(delta)) return inverted->upper <= ceiling;
-        return !stands_in_ && lattices().epsilon_at_most(delta, ceiling);
+        return coarsely([&] { return inversion_->surely_below(ceiling, delta); },
+                        [&] { return lattices().epsilon_at_most(delta, ceiling); },
+                        [&] {
+                            const auto& inverted = inverted_epsilon(delta);
+                            return inverted ? std::optional(inverted->upper <= ceiling) : std::nullopt;
+                        });
     }
-
-    bool delta_at_most(double epsilon, double ceiling) const {
+    // dear: whether the inversion may be asked for more than that.
+    bool delta_at_most(double epsilon, double ceiling, bool dear = true) const {
         if (ceiling >= 1) return true;
         if (!(ceiling > 0) || !std::isfinite(epsilon) || closed_ || coupling_) return false;
         if (end_.rules(epsilon)) return end_.delta(epsilon).upper <= ceiling;
         // Finite losses never add up to more.
         if (epsilon >= max_loss_ && end_.infinity_mass().upper <= ceiling) return true;
         const std::lock_guard lock(mutex_);
-        if (inversion_ && inversion_->surely_below(epsilon, ceiling)) return true;
-        if (const auto& inverted = inverted_delta(epsilon)) return inverted->upper <= ceiling;
-        return !stands_in_ && lattices().delta_at_most(epsilon, ceiling);
+        return coarsely([&] { return inversion_->surely_below(epsilon, ceiling); },
+                        [&] { return lattices().delta_at_most(epsilon, ceiling); },
+                        [&]() -> std::optional<bool> {
+                            if (!dear) return false;
+                            const auto& inverted = inverted_delta(epsilon);
+                            return inverted ? std::optional(inverted->upper <= ceiling) : std::nullopt;
+                        });
     }
 
 private:
@@ -173,18 +157,13 @@ private:
     // speed: what outcomes beside allocations may improve on, beside the accuracy, and the delta below which
     // the whole transform takes longer.
     static constexpr double fine = 1e-3, rare = 1e-9;
+    // speed: how many points of a curve of next to no delta are bounded one by one where that takes long.
+    static constexpr std::size_t most_chernoff = 4;
     // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
     static constexpr double rounding_of_max_loss = 2e-11;
 
     // Answers from the few outcomes beside allocations what the curve leaves open and is rare.
-    void keep_few(std::span<const double> epsilons, std::vector<std::optional<Answer>>& curve) const {
-        ask_together(
-            epsilons, [&](std::size_t i) { return !curve[i] && surely_rare(epsilons[i]); },
-            [&](const auto& open) { return beside_few(open); },
-            [&](std::size_t i, const Answer& found) {
-                if (settled(found)) curve[i] = found;
-            });
-    }
+    void keep_few(std::span<const double> epsilons, std::vector<std::optional<Answer>>& curve) const;
     // Those of the points that are open are asked about together; what is found is taken one by one.
     template <class Open, class Ask, class Take>
     static void ask_together(std::span<const double> epsilons, Open open, Ask ask, Take take) {
@@ -203,20 +182,14 @@ private:
         const std::lock_guard lock(mutex_);
         return inversion_->surely_below(epsilon, ceiling);
     }
+    std::vector<std::optional<Answer>> one_by_one(std::span<const double> epsilons) const;
     bool surely_rare(double epsilon) const { return epsilon > 0 && surely_below(epsilon, rare); }
-    std::vector<Answer> deltas(std::span<const double> epsilons) const {
-        const auto curve = delta_curve(epsilons);
-        std::vector<Answer> out;
-        for (std::size_t i = 0; i < curve.size(); ++i)
-            out.push_back(curve[i] ? *curve[i] : delta_bounds(epsilons[i]));
-        return out;
-    }
     // Few outcomes beside allocations, which answer alone.
     std::vector<Answer> beside_few(std::span<const double> epsilons) const {
         return few_->delta_curve(epsilons, beside());
     }
     FewOutcomes::Rest beside() const {
-        return {[&](auto epsilons) { return rest_->deltas(epsilons); },
+        return {[&](auto epsilons) { return rest_->delta_curve(epsilons); },
                 [&](double epsilon, double ceiling) { return rest_->surely_below(epsilon, ceiling); }};
     }
 
@@ -377,6 +350,16 @@ private:
             [&](const Direction& less) { return less.epsilon_bounds(delta); });
     }
 
+    // Whether one of these says so. A lattice this coarse takes less than an inversion that is slow.
+    template <class Chernoff, class Lattice, class Inverted>
+    bool coarsely(Chernoff by_chernoff, Lattice by_lattice, Inverted by_inversion) const {
+        if (inversion_ && by_chernoff()) return true;
+        const bool quick = inversion_ && inversion_->quick();
+        if (!quick && !stands_in_ && by_lattice()) return true;
+        if (const std::optional<bool> known = by_inversion()) return *known;
+        return quick && !stands_in_ && by_lattice();
+    }
+
     // What takes next to no work, where nothing else is needed.
     std::optional<Answer> at_once(double epsilon) const {
         if (epsilon == infinity || epsilon >= max_loss_) return end_.infinity_mass();
@@ -391,6 +374,18 @@ private:
         if (!(max_loss_ - epsilon < next_to_end * max_loss_)) return {};
         const Answer ending = end_.delta(epsilon);
         return close(ending, near_end) ? std::optional(ending) : std::nullopt;
+    }
+
+    Answer delta_alone(double epsilon) const {
+        Answer answer = delta_of_pairs(epsilon);
+        if (std::isnan(answer.upper - answer.lower)) {
+            // Squares of an epsilon this large overflow. delta falls.
+            answer = epsilon > 2 ? delta_alone(std::sqrt(epsilon)) : exact(1);
+            answer.lower = 0;
+            return answer;
+        }
+        answer.upper = std::max(answer.upper, least_delta(epsilon));
+        return answer;
     }
 
     Answer delta_of_pairs(double epsilon) const {
@@ -455,53 +450,15 @@ private:
     }
 
     // Where nobody reads more than an order of magnitude, what the inversion has found, if it has, or
-    // Chernoff's bound, which takes long beside an allocation.
-    Answer of_little(const std::optional<Answer>& inverted, double epsilon) const {
-        const Answer known = known_of(epsilon);
-        Answer little = inverted ? both(*inverted, known) : known;
-        if (!stands_in_) return with_chernoff(little, epsilon);
-        little.upper = std::min(little.upper, Inversion::little_of_curve);
-        little.lower = std::min(little.lower, little.upper);
-        return little;
-    }
+    // Chernoff's bound if that may be `dear`, which beside an allocation it is.
+    Answer of_little(const std::optional<Answer>& inverted, double epsilon, bool dear) const;
     bool needs_no_engine(const Answer& known) const {
         return settled(known) || (unamplified_ && known.upper < no_delta);
     }
-    std::vector<std::optional<Answer>> without_engines(std::span<const double> epsilons) const {
-        std::vector<std::optional<Answer>> curve(epsilons.size());
-        for (std::size_t i = 0; i < epsilons.size(); ++i) {
-            curve[i] = at_once(epsilons[i]);
-            if (curve[i] || !unamplified_) continue;
-            if (const Answer known = known_of(epsilons[i]); needs_no_engine(known)) curve[i] = known;
-        }
-        return curve;
-    }
+    std::vector<std::optional<Answer>> without_engines(std::span<const double> epsilons) const;
     // As delta_of_pairs where the inversion answers closely, or nothing need be computed, or there is too
     // little to ask for; empty elsewhere.
-    std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons) const {
-        std::vector<std::optional<Answer>> curve = without_engines(epsilons);
-        if (few_) keep_few(epsilons, curve);
-        std::vector<double> inside;
-        for (std::size_t i = 0; i < epsilons.size(); ++i)
-            if (!curve[i]) inside.push_back(epsilons[i]);
-        if (inside.empty() || !inversion_) return curve;
-        const std::lock_guard lock(mutex_);
-        const bool ends = may_be_nothing(*std::max_element(inside.begin(), inside.end()));
-        const double end = ends ? nothing_from(std::move(inside), smallest_double) : not_a_number;
-        for (std::size_t i = 0; i < epsilons.size(); ++i)
-            if (!curve[i] && epsilons[i] >= end) curve[i] = less_than_any_double();
-        double little = infinity;
-        ask_together(
-            epsilons, [&](std::size_t i) { return !curve[i]; },
-            [&](const auto& open) { return inversion_->delta_curve(open, little); },
-            [&](std::size_t i, const std::optional<Answer>& inverted) {
-                if (inverted && settled(*inverted))
-                    curve[i] = inverted;
-                else if (epsilons[i] >= little)
-                    curve[i] = of_little(inverted, epsilons[i]);
-            });
-        return curve;
-    }
+    std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons) const;
 
     // speed: where it is worth a look whether less than any double is left; without amplification a closed
     // form says so.
@@ -521,54 +478,15 @@ private:
 
     // The least of these points at which delta is surely below `negligible`, as it is from there on; nan,
     // which nothing is beyond, if there is none.
-    double nothing_from(std::vector<double> epsilons, double negligible) const {
-        // Whole allocations take long, and cut ones leave out more than the least double: their noise alone
-        // may say enough.
-        const Inversion* known = plain_ && negligible <= smallest_double ? plain_.get() : inversion_.get();
-        const auto nothing = [&](double epsilon) { return known->surely_below(epsilon, negligible); };
-        std::sort(epsilons.begin(), epsilons.end());
-        if (!known || epsilons.empty() || !nothing(epsilons.back())) return not_a_number;
-        return *std::partition_point(epsilons.begin(), epsilons.end() - 1,
-                                     [&](double epsilon) { return !nothing(epsilon); });
-    }
+    double nothing_from(std::vector<double> epsilons, double negligible) const;
 
     // Worth asking an engine about, where the answer may be rough.
-    bool vague(const Answer& answer, double negligible) const {
-        return answer.upper - answer.lower > accuracy_ * answer.upper + negligible;
-    }
+    bool vague(const Answer& answer, double negligible) const;
 
     // Without an engine; from the last point on, as long as there is hardly anything.
-    std::vector<Answer> known_beforehand(std::span<const double> epsilons, double negligible) const {
-        std::vector<Answer> curve;
-        std::vector<double> open;
-        for (const double epsilon : epsilons) {
-            const auto known = at_once(epsilon);
-            curve.push_back(known ? *known : known_of(epsilon));
-            if (!known && curve.back().upper > negligible) open.push_back(epsilon);
-        }
-        const double first = nothing_from(std::move(open), negligible);
-        for (std::size_t i = 0; i < epsilons.size(); ++i)
-            if (epsilons[i] >= first) curve[i].upper = std::min(curve[i].upper, negligible);
-        for (Answer& answer : curve) answer.lower = std::min(answer.lower, answer.upper);
-        return curve;
-    }
+    std::vector<Answer> known_beforehand(std::span<const double> epsilons, double negligible) const;
 
-    std::vector<Answer> rough_curve_of_pairs(std::span<const double> epsilons, double negligible) const {
-        const std::lock_guard lock(mutex_);
-        std::vector<Answer> curve = known_beforehand(epsilons, negligible);
-        // Asks one engine for what is still vague.
-        const auto refine = [&](auto&& ask) {
-            ask_together(
-                epsilons, [&](std::size_t i) { return vague(curve[i], negligible); }, ask,
-                [&](std::size_t i, const std::optional<Answer>& found) {
-                    if (found) curve[i] = both(*found, curve[i]);
-                });
-        };
-        if (inversion_) refine([&](const auto& open) { return inversion_->rough_curve(open); });
-        if (!stands_in_)
-            refine([&](const auto& open) { return lattices().curve(open, accuracy_, negligible); });
-        return curve;
-    }
+    std::vector<Answer> rough_curve_of_pairs(std::span<const double> epsilons, double negligible) const;
 
     double accuracy_;
     std::size_t memory_limit_;

@@ -28,6 +28,9 @@ namespace hockeystick {
 // once.
 class LatticeEngine {
 public:
+    struct Tables;
+    using TablesPtr = std::shared_ptr<const Tables>;
+
     // Lattices take at most so much memory, in bytes: finer ones are not used.
     // log_finite: ln of the probability that no loss is infinite.
     LatticeEngine(Composition composition, double log_finite, std::size_t memory_limit)
@@ -44,24 +47,31 @@ public:
         const Depth at = saddle_at_delta(delta);
         const double scale = at.saddle.epsilon > 0 ? at.saddle.epsilon
                                                    : std::sqrt(cumulants(*at.steps, at.saddle.tilt).second);
-        const Evaluate evaluate = [&](const Tables& tables, Answer& answer) {
+        const Evaluate evaluate = [&](const Tables& tables) {
+            Answer answer = by(tables);
             const auto upper = [&](double e) { return tables.upper.at(e).value; };
             const auto lower = [&](double e) { return tables.lower->at(e).value; };
             answer.upper = std::min(upper_epsilon(upper, delta, tables.upper.end()) * (1 + 8 * u), most);
             const double start = std::isfinite(answer.upper) ? answer.upper : tables.lower->end();
             answer.lower = std::min(answer.upper, (1 - 8 * u) * lower_epsilon(lower, delta, start));
-            describe(tables.upper, *tables.lower, answer.upper, answer);
+            describe(tables, answer.upper, answer);
+            return answer;
         };
         return refine(at, {size_limit_, accuracy * scale, 0}, accuracy, evaluate);
     }
     Answer delta(double epsilon, double accuracy) {
         const Depth at = saddle_at_epsilon(epsilon);
-        const Evaluate evaluate = [&](const Tables& tables, Answer& answer) {
-            answer.upper = tables.upper.at(epsilon).value;
-            answer.lower = std::min(tables.lower->at(epsilon).value, answer.upper);
-            describe(tables.upper, *tables.lower, epsilon, answer);
-        };
-        return refine(at, {size_limit_, accuracy / at.saddle.tilt, epsilon}, accuracy, evaluate);
+        return refine(at, {size_limit_, accuracy / at.saddle.tilt, epsilon}, accuracy,
+                      [&](const Tables& tables) { return delta_by(tables, epsilon); });
+    }
+    // What gave the last answer of these two, and what it says of delta anywhere.
+    const TablesPtr& last() const noexcept { return last_; }
+    static Answer delta_by(const Tables& tables, double epsilon) {
+        Answer answer = by(tables);
+        answer.upper = tables.upper.at(epsilon).value;
+        answer.lower = std::min(tables.lower->at(epsilon).value, answer.upper);
+        describe(tables, epsilon, answer);
+        return answer;
     }
     // Bounds at many eps from a few lattices together: each of them bounds delta everywhere, and closely
     // where its tilt looks.
@@ -99,6 +109,14 @@ public:
                tables_for(at, {size_limit_, room, epsilon}, false)->upper.at(epsilon).value <= ceiling;
     }
 
+    struct Tables {
+        LatticeKey key;
+        std::size_t size;
+        std::size_t most;  // of that and the numbers of points of single steps
+        TailTable upper;
+        std::optional<TailTable> lower;  // left out where only an upper bound was asked for
+    };
+
 private:
     // speed: bytes that composition needs for each point of the transform, both bounds together.
     static constexpr std::size_t bytes_per_point = 128;
@@ -129,11 +147,18 @@ private:
         return std::clamp(std::sqrt(ratio), size < small_transform ? 0.03 : 0.125, 0.8);
     }
 
+    static Answer by(const Tables& tables) {
+        Answer answer;
+        answer.engine = "fft";
+        answer.step = tables.key.step;
+        answer.size = tables.size;
+        return answer;
+    }
+
     // What the distance between the bounds at eps is made of.
-    static void describe(const TailTable& upper_table, const TailTable& lower_table, double epsilon,
-                         Answer& answer) {
+    static void describe(const Tables& tables, double epsilon, Answer& answer) {
         if (!std::isfinite(epsilon)) return;
-        const Delta upper = upper_table.at(epsilon), lower = lower_table.at(epsilon);
+        const Delta upper = tables.upper.at(epsilon), lower = tables.lower->at(epsilon);
         answer.truncation = upper.truncation;
         answer.wrap_around = upper.wrap_around + lower.wrap_around;
         answer.round_off = upper.round_off + lower.round_off;
@@ -141,14 +166,6 @@ private:
             0.0, upper.value - lower.value - answer.truncation - answer.wrap_around - answer.round_off);
     }
 
-    struct Tables {
-        LatticeKey key;
-        std::size_t size;
-        std::size_t most;  // of that and the numbers of points of single steps
-        TailTable upper;
-        std::optional<TailTable> lower;  // left out where only an upper bound was asked for
-    };
-    using TablesPtr = std::shared_ptr<const Tables>;
     struct Depth {
         const Steps* steps;
         Saddle saddle;
@@ -266,7 +283,7 @@ private:
         else
             fineness.shrink *= finer(tables.key.step, tables.size, share > 0 ? 0.6 * share : 0.0625);
     }
-    using Evaluate = std::function<void(const Tables&, Answer&)>;
+    using Evaluate = std::function<Answer(const Tables&)>;
     // Evaluates on finer lattices until upper and lower are as close as wanted, or memory forbids.
     Answer refine(const Depth& at, Fineness fineness, double accuracy, const Evaluate& evaluate) {
         Answer best;
@@ -277,13 +294,12 @@ private:
         int stalled = 0;
         for (int attempt = 0; attempt < 5 || (attempt < 12 && tables->most < small_transform); ++attempt) {
             tables = tables_for(at, fineness);
-            Answer answer;
-            answer.engine = "fft";
-            answer.step = tables->key.step;
-            answer.size = tables->size;
-            evaluate(*tables, answer);
+            const Answer answer = evaluate(*tables);
             const bool better = attempt == 0 || answer.upper - answer.lower < best.upper - best.lower;
-            if (better) best = answer;
+            if (better) {
+                best = answer;
+                last_ = tables;
+            }
             stalled = better ? 0 : stalled + 1;
             if (stalled > 1 && tables->most > small_transform) break;
             if (!(gap_of(best) > accuracy * best.upper) || tables->size >= size_limit_ * 3 / 4) break;
@@ -298,6 +314,7 @@ private:
     std::map<int, Steps> sketches_;
     std::map<std::pair<int, double>, Steps> trimmed_;
     std::deque<TablesPtr> cache_;
+    TablesPtr last_;
 };
 
 }  // namespace hockeystick

@@ -11,19 +11,24 @@
 namespace hockeystick {
 namespace {
 
+void require_directions(std::size_t directions) {
+    if (directions == 0) throw std::logic_error("Profile: nothing is left where it was moved from");
+}
+
+void keep_worst(Answer& worst, Answer other, std::size_t direction) {
+    other.direction = direction;
+    const double lower = std::max(worst.lower, other.lower);
+    if (other.upper > worst.upper) worst = other;
+    worst.lower = lower;
+}
+
 // The worst direction. Of the others mostly a coarse upper bound shows that they cannot be it.
 template <class Bounds, class AtMost>
 Answer worst(std::size_t directions, Bounds&& bounds, AtMost&& at_most) {
-    if (directions == 0) throw std::logic_error("Profile: nothing is left where it was moved from");
+    require_directions(directions);
     Answer best = bounds(0);
-    for (std::size_t i = 1; i < directions; ++i) {
-        if (at_most(i, best.lower)) continue;
-        Answer other = bounds(i);
-        other.direction = i;
-        const double lower = std::max(best.lower, other.lower);
-        if (other.upper > best.upper) best = other;
-        best.lower = lower;
-    }
+    for (std::size_t i = 1; i < directions; ++i)
+        if (!at_most(i, best.lower)) keep_worst(best, bounds(i), i);
     return best;
 }
 
@@ -73,18 +78,21 @@ Answer Profile::delta_bounds(double epsilon) const {
 std::vector<Answer> Profile::delta_curve(std::span<const double> epsilons) const {
     const StandardArithmetic standard;
     require_numbers(epsilons, "delta_curve");
-    std::vector<std::vector<std::optional<Answer>>> curves;
-    for (const auto& direction : directions_) curves.push_back(direction->delta_curve(epsilons));
-    std::vector<Answer> out;
-    for (std::size_t i = 0; i < epsilons.size(); ++i) {
-        const auto known = [&](const auto& curve) { return curve[i].has_value(); };
-        if (std::all_of(curves.begin(), curves.end(), known)) {
-            out.push_back(worst(
-                curves.size(), [&](std::size_t d) { return *curves[d][i]; },
-                [](std::size_t, double) { return false; }));
-        } else {
-            out.push_back(delta_bounds(epsilons[i]));
+    require_directions(directions_.size());
+    std::vector<Answer> out = directions_.front()->delta_curve(epsilons);
+    for (std::size_t d = 1; d < directions_.size(); ++d) {
+        const Direction& direction = *directions_[d];
+        // What takes long is asked where it may be the worst.
+        const bool all = direction.quick();
+        std::vector<std::size_t> places;
+        std::vector<double> open;
+        for (std::size_t i = 0; i < epsilons.size(); ++i) {
+            if (!all && direction.delta_at_most(epsilons[i], out[i].lower, false)) continue;
+            places.push_back(i);
+            open.push_back(epsilons[i]);
         }
+        const auto found = direction.delta_curve(open);
+        for (std::size_t j = 0; j < open.size(); ++j) keep_worst(out[places[j]], found[j], d);
     }
     return out;
 }

@@ -326,9 +326,9 @@ class PrivacyProfile(Shown):
     def delta_curve(self, epsilon: ArrayLike) -> tuple[Array, Array]:
         """Bounds on delta at many ``epsilon`` in one pass: arrays (lower, upper) of its shape.
 
-        As `delta_bounds`, for any real numbers or infinities, in much less time where exact inversion answers (one contour serves many
-        neighbours), and in that of all points elsewhere; points surely below 1e-40 as wide as takes little time. Both
-        bounds fall with epsilon; those of single queries do so up to their relative distance, as each has a lattice of its own.
+        As `delta_bounds`, for any real numbers or infinities, in much less time (one contour, or lattice, serves many neighbours); points
+        surely below 1e-40 as wide as takes little time. Both bounds fall with epsilon; those of single queries do so up to their
+        relative distance, as each has a lattice of its own.
 
         >>> from hockeystick import Gaussian
         >>> lower, upper = account(Gaussian(2.0) * 4).delta_curve([0.0, 1.0, 2.0])

@@ -1,0 +1,169 @@
+// Many points of one direction at once: what engines lay for one of them serves its neighbours.
+#include <algorithm>
+#include <mutex>
+
+#include "inversion/contour.hpp"
+#include "profile/direction.hpp"
+
+namespace hockeystick {
+
+std::vector<Answer> Profile::Direction::delta_curve(std::span<const double> epsilons) const {
+    auto curve = curve_of_pairs(epsilons);
+    ask_together(
+        epsilons, [&](std::size_t i) { return !curve[i]; },
+        [&](const auto& open) { return one_by_one(open); },
+        [&](std::size_t i, const std::optional<Answer>& found) { curve[i] = found; });
+    std::vector<Answer> out;
+    for (std::size_t i = 0; i < curve.size(); ++i) {
+        out.push_back(curve[i] ? *curve[i] : delta_alone(epsilons[i]));
+        out[i].upper = std::max(out[i].upper, least_delta(epsilons[i]));
+    }
+    if (!lower_) return out;
+    const auto less = lower_->delta_curve(epsilons);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = with_lower(out[i], less[i]);
+    return out;
+}
+
+std::vector<Answer> Profile::Direction::rough_curve(std::span<const double> epsilons,
+                                                    double negligible) const {
+    auto curve = rough_curve_of_pairs(epsilons, negligible);
+    for (std::size_t i = 0; i < curve.size(); ++i)
+        curve[i].upper = std::max(curve[i].upper, least_delta(epsilons[i]));
+    if (!lower_) return curve;
+    const auto less = lower_->rough_curve(epsilons, negligible);
+    for (std::size_t i = 0; i < curve.size(); ++i) curve[i] = with_lower(curve[i], less[i]);
+    return curve;
+}
+
+void Profile::Direction::keep_few(std::span<const double> epsilons,
+                                  std::vector<std::optional<Answer>>& curve) const {
+    ask_together(
+        epsilons, [&](std::size_t i) { return !curve[i] && surely_rare(epsilons[i]); },
+        [&](const auto& open) { return beside_few(open); },
+        [&](std::size_t i, const Answer& found) {
+            if (settled(found)) curve[i] = found;
+        });
+}
+
+// As delta_alone, but for what a neighbour's lattice answers as closely as is asked for, or hardly less
+// closely than for the neighbour; empty where lattices say next to nothing.
+std::vector<std::optional<Answer>> Profile::Direction::one_by_one(std::span<const double> epsilons) const {
+    using Tables = LatticeEngine::TablesPtr;
+    bool wide = false;
+    return curve_by_lines<Tables>(
+        epsilons, {accuracy_},
+        [&](double epsilon, std::optional<Tables>& lattice) {
+            lattice.reset();
+            const Answer answer = delta_alone(epsilon);
+            wide = !settled(answer);
+            const std::lock_guard lock(mutex_);
+            if (answer.engine == "fft" && !stands_in_) lattice = lattices_.last();
+            return std::optional(answer);
+        },
+        [&](const Tables& lattice, double epsilon) {
+            const Answer answer = LatticeEngine::delta_by(*lattice, epsilon);
+            return wide || settled(answer) ? std::optional(answer) : std::nullopt;
+        });
+}
+
+Answer Profile::Direction::of_little(const std::optional<Answer>& inverted, double epsilon, bool dear) const {
+    const Answer known = known_of(epsilon);
+    Answer little = inverted ? both(*inverted, known) : known;
+    if (dear && !stands_in_) return with_chernoff(little, epsilon);
+    little.upper = std::min(little.upper, Inversion::little_of_curve);
+    little.lower = std::min(little.lower, little.upper);
+    return little;
+}
+
+std::vector<std::optional<Answer>> Profile::Direction::without_engines(
+    std::span<const double> epsilons) const {
+    std::vector<std::optional<Answer>> curve(epsilons.size());
+    for (std::size_t i = 0; i < epsilons.size(); ++i) {
+        curve[i] = at_once(epsilons[i]);
+        if (curve[i] || !unamplified_) continue;
+        if (const Answer known = known_of(epsilons[i]); needs_no_engine(known)) curve[i] = known;
+    }
+    return curve;
+}
+
+std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
+    std::span<const double> epsilons) const {
+    std::vector<std::optional<Answer>> curve = without_engines(epsilons);
+    if (few_) keep_few(epsilons, curve);
+    std::vector<double> inside;
+    for (std::size_t i = 0; i < epsilons.size(); ++i)
+        if (!curve[i]) inside.push_back(epsilons[i]);
+    if (inside.empty() || !inversion_) return curve;
+    const std::lock_guard lock(mutex_);
+    const bool ends = may_be_nothing(*std::max_element(inside.begin(), inside.end()));
+    const double end = ends ? nothing_from(std::move(inside), smallest_double) : not_a_number;
+    for (std::size_t i = 0; i < epsilons.size(); ++i)
+        if (!curve[i] && epsilons[i] >= end) curve[i] = less_than_any_double();
+    double little = infinity;
+    std::vector<std::pair<std::size_t, std::optional<Answer>>> littles;
+    ask_together(
+        epsilons, [&](std::size_t i) { return !curve[i]; },
+        [&](const auto& open) { return inversion_->delta_curve(open, little); },
+        [&](std::size_t i, const std::optional<Answer>& inverted) {
+            if (inverted && settled(*inverted))
+                curve[i] = inverted;
+            else if (epsilons[i] >= little)
+                littles.emplace_back(i, inverted);
+        });
+    const std::size_t apart = inversion_->quick() ? 1 : littles.size() / most_chernoff + 1;
+    for (std::size_t j = 0; j < littles.size(); ++j) {
+        const auto& [i, inverted] = littles[j];
+        curve[i] = of_little(inverted, epsilons[i], j % apart == 0);
+    }
+    return curve;
+}
+
+double Profile::Direction::nothing_from(std::vector<double> epsilons, double negligible) const {
+    // Whole allocations take long, and cut ones leave out more than the least double: their noise alone
+    // may say enough.
+    const Inversion* known = plain_ && negligible <= smallest_double ? plain_.get() : inversion_.get();
+    const auto nothing = [&](double epsilon) { return known->surely_below(epsilon, negligible); };
+    std::sort(epsilons.begin(), epsilons.end());
+    if (!known || epsilons.empty() || !nothing(epsilons.back())) return not_a_number;
+    return *std::partition_point(epsilons.begin(), epsilons.end() - 1,
+                                 [&](double epsilon) { return !nothing(epsilon); });
+}
+
+bool Profile::Direction::vague(const Answer& answer, double negligible) const {
+    return answer.upper - answer.lower > accuracy_ * answer.upper + negligible;
+}
+
+std::vector<Answer> Profile::Direction::known_beforehand(std::span<const double> epsilons,
+                                                         double negligible) const {
+    std::vector<Answer> curve;
+    std::vector<double> open;
+    for (const double epsilon : epsilons) {
+        const auto known = at_once(epsilon);
+        curve.push_back(known ? *known : known_of(epsilon));
+        if (!known && curve.back().upper > negligible) open.push_back(epsilon);
+    }
+    const double first = nothing_from(std::move(open), negligible);
+    for (std::size_t i = 0; i < epsilons.size(); ++i)
+        if (epsilons[i] >= first) curve[i].upper = std::min(curve[i].upper, negligible);
+    for (Answer& answer : curve) answer.lower = std::min(answer.lower, answer.upper);
+    return curve;
+}
+
+std::vector<Answer> Profile::Direction::rough_curve_of_pairs(std::span<const double> epsilons,
+                                                             double negligible) const {
+    const std::lock_guard lock(mutex_);
+    std::vector<Answer> curve = known_beforehand(epsilons, negligible);
+    // Asks one engine for what is still vague.
+    const auto refine = [&](auto&& ask) {
+        ask_together(
+            epsilons, [&](std::size_t i) { return vague(curve[i], negligible); }, ask,
+            [&](std::size_t i, const std::optional<Answer>& found) {
+                if (found) curve[i] = both(*found, curve[i]);
+            });
+    };
+    if (inversion_) refine([&](const auto& open) { return inversion_->rough_curve(open); });
+    if (!stands_in_) refine([&](const auto& open) { return lattices().curve(open, accuracy_, negligible); });
+    return curve;
+}
+
+}  // namespace hockeystick
