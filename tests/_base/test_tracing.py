@@ -1,4 +1,4 @@
-"""Objects with state inside functions that JAX is tracing; against a stand-in, and against JAX where it is installed."""
+"""Objects with state inside functions that JAX, TensorFlow or PyTorch is tracing or mapping; against stand-ins, and against these where they are installed."""
 
 import sys
 from collections.abc import Callable
@@ -37,7 +37,8 @@ USES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 
 def refused(use: Callable[[Any], Any], made: Any) -> None:
     before = repr(made)
-    with pytest.raises(hs.ParameterError, match="inside a function that JAX is tracing"):
+    # Functions that are traced report it in their own way, with the message.
+    with pytest.raises(Exception, match="inside a function that .* is tracing or mapping"):
         use(made)
     assert repr(made) == before
 
@@ -106,3 +107,146 @@ def test_functions_that_jax_compiles(use: str) -> None:
     step(jax.numpy.zeros(3))
     echo = jax.jit(lambda x: jax.pure_callback(lambda v: (call(made), v)[1], x, x))
     jax.block_until_ready(echo(jax.numpy.zeros(3)))
+    # One row, or one step in a ledger, for all rows.
+    refused(lambda _: jax.vmap(step)(jax.numpy.zeros((3, 2))), made)
+
+    def at_once(x: Any) -> Any:
+        with jax.ensure_compile_time_eval():
+            return step(x)
+
+    refused(lambda _: jax.jit(at_once)(jax.numpy.zeros(3)), made)
+
+
+def interpreter(name: str, parent: Any = None) -> Any:
+    made = type(name, (), {})()
+    if parent is not None:
+        made.parent_trace = parent
+    return made
+
+
+@pytest.mark.parametrize(("names", "once"), [("JVP Eval", False), ("JVP Batch Eval", True), ("Eval", False)])
+def test_interpreters_of_jax_that_execute_what_they_see(
+    names: str, once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace: Any = None
+    for name in reversed(names.split()):
+        trace = interpreter(f"{name}Trace", trace)
+    inside = SimpleNamespace(trace_state_clean=lambda: False, trace_ctx=SimpleNamespace(trace=trace))
+    zeros = SimpleNamespace(zeros=np.zeros)
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(numpy=zeros, core=SimpleNamespace(Tracer=Sized)))
+    monkeypatch.setitem(sys.modules, "jax._src.core", inside)
+    rows = noise()
+    if once:
+        refused(lambda made: made.next(), rows)
+    else:
+        rows.next()
+
+
+class Sized:
+    """What nothing is an instance of."""
+
+
+def torch_that(**answers: Any) -> SimpleNamespace:
+    """PyTorch as far as the check sees it, tracing nothing but what ``answers`` say."""
+    says = {"traces": False, "symbolic": False, "levels": None, **answers}
+    functorch = SimpleNamespace(
+        get_interpreter_stack=lambda: says["levels"], TransformType=SimpleNamespace(Vmap="vmap")
+    )
+    return SimpleNamespace(
+        jit=SimpleNamespace(is_tracing=lambda: says["traces"]),
+        fx=SimpleNamespace(_symbolic_trace=SimpleNamespace(_is_fx_tracing_flag=says["symbolic"])),
+        _C=SimpleNamespace(_functorch=functorch),
+    )
+
+
+def level(kind: str) -> SimpleNamespace:
+    return SimpleNamespace(key=lambda: kind)
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize(
+    ("module", "once", "each_time"),
+    [
+        (
+            "tensorflow",
+            SimpleNamespace(inside_function=lambda: True),
+            SimpleNamespace(inside_function=lambda: False),
+        ),
+        ("tensorflow", SimpleNamespace(inside_function=lambda: True), SimpleNamespace()),
+        ("torch", torch_that(traces=True), torch_that()),
+        ("torch", torch_that(symbolic=True), SimpleNamespace()),
+        ("torch", torch_that(levels=[level("grad"), level("vmap")]), torch_that(levels=[level("grad")])),
+    ],
+)
+def test_other_libraries_that_trace(
+    module: str, once: Any, each_time: Any, use: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, call = USES[use]
+    made = make()
+    monkeypatch.setitem(sys.modules, "torch.fx.experimental.proxy_tensor", None)
+    monkeypatch.setitem(sys.modules, module, once)
+    refused(call, made)
+    monkeypatch.setitem(sys.modules, module, each_time)
+    call(made)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_torch_makes_a_graph_of(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, call = USES[use]
+    made, proxies = make(), SimpleNamespace(get_proxy_mode=object)
+    monkeypatch.setitem(sys.modules, "torch", torch_that())
+    monkeypatch.setitem(sys.modules, "torch.fx.experimental.proxy_tensor", proxies)
+    refused(call, made)
+    proxies.get_proxy_mode = lambda: None
+    call(made)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("use", USES)
+def test_functions_that_tensorflow_compiles(use: str) -> None:
+    tensorflow = pytest.importorskip("tensorflow")
+    make, call = USES[use]
+    made = make()
+
+    def step(x: Any) -> Any:
+        call(made)
+        return x
+
+    refused(lambda _: tensorflow.function(step)(tensorflow.zeros(3)), made)
+    refused(lambda _: list(tensorflow.data.Dataset.range(3).map(step)), made)
+    step(tensorflow.zeros(3))
+    each = tensorflow.function(
+        lambda x: tensorflow.numpy_function(lambda v: (call(made), v)[1], [x], tensorflow.float32)
+    )
+    before = repr(made)
+    each(tensorflow.zeros(3))
+    assert repr(made) != before or use == "a step of a filter"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("use", USES)
+def test_functions_that_torch_traces(use: str) -> None:
+    make_fx = pytest.importorskip("torch.fx.experimental.proxy_tensor").make_fx  # stand-ins have none
+    torch = pytest.importorskip("torch")
+    make, call = USES[use]
+    made, x = make(), torch.zeros(3)
+
+    def step(x: Any) -> Any:
+        call(made)
+        return x + 1
+
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return step(x)
+
+    refused(lambda _: torch.jit.trace(step, x), made)
+    refused(lambda _: torch.fx.symbolic_trace(step), made)
+    refused(lambda _: make_fx(step)(x), made)
+    refused(lambda _: torch.export.export(Model(), (x,), strict=False), made)
+    refused(lambda _: torch.func.vmap(step)(x), made)
+    torch.func.grad(lambda v: step(v).sum())(x)
+    compiled = torch.compile(step, backend="eager")
+    for _ in range(2):
+        before = repr(made)
+        compiled(x)
+        assert repr(made) != before or use == "a step of a filter"

@@ -1,32 +1,76 @@
-"""Code that JAX is tracing runs once, for all the executions of what it traced: nothing that has state belongs there."""
+"""Code that JAX, TensorFlow or PyTorch is tracing or mapping runs once, for all executions or all rows: nothing that has state belongs there.
+
+The libraries are asked only where they have been imported; one that is still being imported traces nothing yet.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from .validation import ParameterError
 
+_AT_ONCE = frozenset({"EvalTrace", "JVPTrace", "LinearizeTrace", "JaxprTrace"})
+"""*Format*: JAX's interpreters, by name, that execute what they see: those of ``grad`` and its like."""
+
 
 def refuse_tracing(what: str) -> None:
-    """Raise ParameterError if ``what`` is called inside a function that JAX is tracing (``jax.jit``, ``scan`` and the like).
+    """Raise ParameterError if ``what`` is called inside a function that is being traced (``jax.jit``, ``scan``, ``tf.function``, which Keras's
+    ``train_step`` is, ``torch.jit.trace``, ``torch.fx``, ``torch.export`` and the like) or mapped (``vmap``).
 
-    One row of noise, one batch or one record of a step would be part of the compiled function, used at each of its executions. What
-    ``jax.grad`` or ``vmap`` run without compiling, and callbacks, run when they are executed, and are let pass.
+    One row of noise, one batch or one record of a step would be part of the compiled function, used at each of its executions, or be used for all
+    rows. What ``grad`` or ``torch.compile`` run, which leaves such calls as they are, and callbacks, run when they are executed, and are let pass.
     """
-    jax = sys.modules.get("jax")
-    if jax is None:
-        return
+    for module, (name, runs_once) in _LIBRARIES.items():
+        if module in sys.modules and runs_once(sys.modules[module]):
+            raise ParameterError(
+                f"{what}: must not be called inside a function that {name} is tracing or mapping, which runs once however often the compiled "
+                "function is executed, or for all rows: the same noise or batch each time, one step recorded for all. Call it outside, "
+                "and pass in what it returned"
+            )
+
+
+def _in_jax(jax: Any) -> bool:
+    inside = sys.modules.get("jax._src.core")
     # *speed*: not public, and so only asked for a quick answer, where there is one.
-    clean = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", None)
+    clean = getattr(inside, "trace_state_clean", None)
     if clean is not None and clean():
-        return
+        return False
+    # Not public either, but vmap, and what is computed at compile time, are seen nowhere else.
+    trace = getattr(getattr(inside, "trace_ctx", None), "trace", None)
+    while trace is not None:
+        if type(trace).__name__ not in _AT_ONCE:
+            return True
+        trace = getattr(trace, "parent_trace", None)
     try:
         # A new array is a tracer where, and only where, what is being run is traced.
-        traced = isinstance(jax.numpy.zeros(()), jax.core.Tracer)
+        return isinstance(jax.numpy.zeros(()), jax.core.Tracer)
     except AttributeError:
-        return  # it is still being imported
-    if traced:
-        raise ParameterError(
-            f"{what}: must not be called inside a function that JAX is tracing, which runs once however often the compiled function "
-            "is executed: the same noise or batch each time, one step recorded for all. Call it outside, and pass in what it returned"
-        )
+        return False
+
+
+def _in_tensorflow(tensorflow: Any) -> bool:
+    inside = getattr(tensorflow, "inside_function", None)
+    return inside is not None and bool(inside())
+
+
+def _in_torch(torch: Any) -> bool:
+    try:
+        if torch.jit.is_tracing() or torch.fx._symbolic_trace._is_fx_tracing_flag:
+            return True
+        levels = torch._C._functorch.get_interpreter_stack() or ()
+    except AttributeError:
+        return False
+    if any(level.key() == torch._C._functorch.TransformType.Vmap for level in levels):
+        return True
+    # make_fx, and what torch.export traces; loaded with whatever uses it.
+    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    return proxies is not None and proxies.get_proxy_mode() is not None
+
+
+_LIBRARIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "jax": ("JAX", _in_jax),
+    "tensorflow": ("TensorFlow", _in_tensorflow),
+    "torch": ("PyTorch", _in_torch),
+}
