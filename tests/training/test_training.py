@@ -1,5 +1,6 @@
 """Training plans: accounting, lockstep of batches and noise, every refusal, kill -9, and what reports say."""
 
+import contextlib
 import copy
 import json
 import math
@@ -638,6 +639,33 @@ def test_data_of_another_size_are_refused():
     rows, again = step.take(DATA, np.arange(SIZE))
     np.testing.assert_array_equal(rows, DATA[step.indices])
     np.testing.assert_array_equal(again, step.indices)
+
+
+class Labelled:
+    """As pandas has it: ``[...]`` asks for labels, ``iloc`` knows places."""
+
+    def __init__(self, values, labels):
+        self.values, self.places = values, {label: place for place, label in enumerate(labels)}
+        self.iloc = values
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, labels):
+        return self.values[[self.places[label] for label in labels.tolist()]]
+
+
+def test_rows_are_taken_by_their_places_whatever_their_labels_are():
+    """Otherwise the parts of a record come in different batches, and it moves two rows of gradients."""
+    _, step = open_step()
+    labels = np.random.default_rng(2).permutation(SIZE)
+    given = [Labelled(np.arange(SIZE), labels.tolist())]
+    with contextlib.suppress(ImportError):
+        import pandas
+
+        given += [pandas.Series(np.arange(SIZE), labels), pandas.DataFrame({"x": np.arange(SIZE)}, labels)]
+    for found in map(step.take, given):
+        np.testing.assert_array_equal(np.ravel(found), step.indices)
 
 
 def test_steps_of_other_runs_are_refused():

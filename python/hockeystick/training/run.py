@@ -80,13 +80,14 @@ class TrainingStep(Exclusive):
         return PaddedBatch.of(self.indices, most, self._run.plan.dataset_size)
 
     def take(self, *data: Any) -> Any:
-        """The batch's rows of each array (anything that NumPy indexes) of ``plan.dataset_size`` rows; a tuple if there are several."""
+        """The batch's rows, by their places, of each array (anything that NumPy indexes, or pandas) of ``plan.dataset_size`` rows; a tuple if there are several."""
         size = self._run.plan.dataset_size
         for position, array in enumerate(data):
             if len(array) != size:
                 raise DeviationError(f"data[{position}]: has {len(array)} examples, but {size} are planned")
         chosen = self.indices.copy()  # some libraries complain about arrays that they cannot write to
-        rows = tuple(array[chosen] for array in data)
+        # What has labels takes these for places otherwise: parts of one record would come with other records'.
+        rows = tuple(getattr(array, "iloc", array)[chosen] for array in data)
         return rows[0] if len(rows) == 1 else rows
 
     def add_noise(self, gradient_sum: NDArray[Any]) -> NDArray[Any]:
