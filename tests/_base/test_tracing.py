@@ -38,7 +38,7 @@ USES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 def refused(use: Callable[[Any], Any], made: Any) -> None:
     before = repr(made)
     # Functions that are traced report it in their own way, with the message.
-    with pytest.raises(Exception, match="inside a function that .* is tracing or mapping"):
+    with pytest.raises(Exception, match=r"inside a function that .* is tracing or mapping"):
         use(made)
     assert repr(made) == before
 

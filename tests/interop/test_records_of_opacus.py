@@ -7,7 +7,7 @@ import hockeystick as hs
 import numpy as np
 import pytest
 import torch
-from hockeystick.interop.opacus_batches import check_repeats
+from hockeystick.interop.repeats import check_repeats
 
 Records: Any = torch.utils.data.Dataset
 
@@ -95,7 +95,20 @@ class Chosen(Records):  # type: ignore[misc, unused-ignore]
 
 Chosen.__name__ = "Subset"
 
+
+class Kept(Records):  # type: ignore[misc, unused-ignore]
+    """Records in memory, and what is done to them."""
+
+    def __init__(self, rows: Any, change: Any = abs, **more: Any) -> None:
+        self.rows, self.change = rows, change
+        self.__dict__.update(more)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
 DATA, HUGE = Plain(), Huge()
+ROWS, LABELS, FILES = np.arange(40.0).reshape(20, 2), np.arange(20) % 3, [f"{i}.png" for i in range(20)]
 
 
 class Column:
@@ -163,11 +176,25 @@ TEN, OTHER, BEGIN, END = (
         (Subset(Rows(TEN, TEN), [7, -3]), "at 7 of .* 2 times"),
         (ConcatDataset([Rows(TEN), Rows(TEN, indices=[5])]), "at 5 of .* 2 times"),
         (Plain(Rows(TEN, indices=[1, 1])), "at 1 of .* 2 times"),
+        # Other data sets over the same memory, or read again.
+        (ConcatDataset([Kept(ROWS), Kept(ROWS, str, seed=1)]), "at 0 of .* 2 times"),
+        (ConcatDataset([Kept(ROWS[:12]), Kept(ROWS[11:])]), "at 11 of .* 2 times"),
+        (ConcatDataset([Kept(ROWS[5:]), Subset(Kept(ROWS), [3, 7])]), "at 7 of .* 2 times"),
+        (ConcatDataset([Kept((ROWS, LABELS)[0]), Kept(ROWS, labels=LABELS)]), "at 0 of .* 2 times"),
+        (ConcatDataset([Kept(FILES), Kept(FILES, str, seed=1)]), "at 0 of .* 2 times"),
+        (
+            ConcatDataset([Kept(list(FILES), root="a"), Subset(Kept(list(FILES), str, root="a"), [4])]),
+            "at 4 of .* 2 times",
+        ),
+        (
+            ConcatDataset([Kept(ROWS.copy(), root="a"), Kept(ROWS.copy(), str, root="a")]),
+            "at 0 of .* 2 times",
+        ),
     ],
 )
 def test_a_record_is_there_once(dataset: Any, said: str) -> None:
     with pytest.raises(hs.ParameterError, match=said):
-        check_repeats(dataset)
+        check_repeats("data_loader.dataset", dataset)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +238,16 @@ def test_a_record_is_there_once(dataset: Any, said: str) -> None:
         Plain(Rows(TEN, indices=[2, 1])),
         Chosen([1, 2, 2]),
         Chosen([]),
+        ConcatDataset([Kept(ROWS[:12]), Kept(ROWS[12:])]),
+        ConcatDataset([Kept(ROWS, labels=LABELS), Kept(ROWS + 1, labels=LABELS)]),
+        ConcatDataset([Kept(ROWS[:, :1]), Kept(ROWS[:, 1:])]),
+        ConcatDataset([Subset(Kept(list(FILES)), [1, 3]), Subset(Kept(list(FILES), str), [2, 4])]),
+        ConcatDataset([Kept(list(FILES), root="a"), Kept(list(FILES), root="b")]),
+        ConcatDataset([Kept(FILES, labels=LABELS), Kept([*FILES[1:], "x"], labels=LABELS)]),
+        Kept(np.broadcast_to(ROWS[0], (20, 2))),
+        Kept(ROWS[::-1]),
+        ConcatDataset([Kept(ROWS[:0]), Kept(ROWS[:0])]),
     ],
 )
 def test_records_that_differ_are_let_pass(dataset: Any) -> None:
-    check_repeats(dataset)
+    check_repeats("data_loader.dataset", dataset)

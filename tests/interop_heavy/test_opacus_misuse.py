@@ -611,6 +611,16 @@ def over(data: Any) -> Any:
         (ConcatDataset([Subset(RECORDS, range(60)), Subset(RECORDS, range(59, 100))]), "at 59 .* 2 times"),
         (ConcatDataset([RECORDS, Transformed(Subset(RECORDS, [3]))]), "at 3 .* 2 times"),
         (Transformed(Transformed(Subset(RECORDS, [4, 4]))), "at 4 .* 2 times"),
+        (ConcatDataset([RECORDS, TensorDataset(*RECORDS.tensors)]), "at 0 .* 2 times"),
+        (ConcatDataset([TensorDataset(*RECORDS.tensors), Subset(RECORDS, [5])]), "at 5 .* 2 times"),
+        (
+            ConcatDataset([RECORDS, TensorDataset(RECORDS.tensors[0][90:], torch.zeros(10))]),
+            "at 90 .* 2 times",
+        ),
+        (
+            ConcatDataset([TensorDataset(*(x.clone() for x in RECORDS.tensors)) for _ in "ab"]),
+            "at 0 .* 2 times",
+        ),
     ],
 )
 def test_records_that_are_there_several_times_are_refused(data: Any, said: str) -> None:
@@ -620,6 +630,16 @@ def test_records_that_are_there_several_times_are_refused(data: Any, said: str) 
     once = hs.account(hs.PoissonSampled(hs.Gaussian(1.0), 0.05) * 20).epsilon(1e-5)
     twice = hs.MixtureOfGaussians(1.0, [0.0, 1.0, 2.0], [0.9025, 0.095, 0.0025])
     assert hs.account(twice * 20).epsilon_bounds(1e-5).lower > 2.0 * once
+
+
+def test_places_of_a_subset_that_change_later() -> None:
+    places = list(range(100))
+    loader = over(Subset(RECORDS, places))
+    with torch.no_grad():
+        next(iter(loader))
+        places[3] = 8
+        with pytest.raises(hs.ParameterError, match=r"at 8 .* 2 times"):
+            next(iter(loader))
 
 
 @pytest.mark.parametrize(
@@ -695,7 +715,7 @@ def test_rows_that_are_in_a_table_once_are_let_pass(tmp_path: Path) -> None:
         RECORDS,
         Subset(RECORDS, range(0, 100, 2)),
         ConcatDataset(random_split(RECORDS, [30, 70])),
-        ConcatDataset([TensorDataset(*RECORDS.tensors), Subset(RECORDS, [5])]),
+        ConcatDataset([TensorDataset(RECORDS.tensors[0][:50]), TensorDataset(RECORDS.tensors[0][50:])]),
         Transformed(random_split(RECORDS, [30, 70])[0]),
         StackDataset(RECORDS, RECORDS),
         Subset(ConcatDataset([RECORDS, TensorDataset(torch.zeros(9, 8), torch.zeros(9))]), [3, 103]),

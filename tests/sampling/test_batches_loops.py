@@ -159,6 +159,35 @@ def test_refusals() -> None:
         BatchLoader(Numbers(5), padded)
 
 
+class Subset:
+    """Known by its name, as the one of torch is."""
+
+    def __init__(self, dataset: Any, indices: list[int]) -> None:
+        self.dataset, self.indices = dataset, indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[self.indices[index]]
+
+
+def test_records_that_are_there_several_times_are_refused() -> None:
+    """Each copy is drawn by itself, and moves the sum as far as one record may."""
+    scheme, places = hs.Poisson(4, 0.5), [0, 1, 2, 3, 4]
+    with pytest.raises(hs.ParameterError, match=r"dataset: has a record, at 3 .* 2 times"):
+        BatchLoader(Subset(Numbers(5), [0, 3, 1, 2, 3]), scheme.batches(5))
+    loader = BatchLoader(Subset(Numbers(5), places), scheme.batches(5))
+    next(iter(loader))
+    places[1] = 0
+    with pytest.raises(hs.ParameterError, match=r"at 0 .* 2 times"):
+        iter(loader)
+    # Where the sampler knows whose they are, all of a user's are accounted for.
+    graph = hs.AttributionGraph.from_lists([["ann"], ["bob"], ["ann"]])
+    owned = hs.BMinSep(4, 1, 0.5, examples_per_user=2).batches(graph=graph)
+    assert len(list(BatchLoader(Subset(Numbers(3), [0, 1, 0]), owned))) == 4
+
+
 def test_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "sampling" / "batches.md").read_text(encoding="utf-8")

@@ -10,10 +10,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 from numbers import Integral
-from operator import index
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from .._base.lazy import needing
 from .._base.validation import ParameterError, plain
@@ -34,6 +31,7 @@ from .opacus_steps import (
     row_counts,
     watch_sum,
 )
+from .repeats import check_repeats, is_of_a_table, size_of
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
@@ -61,7 +59,7 @@ def check_loader(data_loader: Any) -> None:
             f"data_loader.batch_sampler = {sampler!r}: must be Opacus's Poisson sampler; train on the "
             "loader that make_private returned, with poisson_sampling=True"
         )
-    check_repeats(getattr(data_loader, "dataset", None))
+    check_repeats("data_loader.dataset", getattr(data_loader, "dataset", None))
     if isinstance(sampler, DistributedUniformWithReplacementSampler):
         if sampler.generator is None:
             raise ParameterError(
@@ -138,138 +136,6 @@ def check_replicas(dataset: Any) -> None:
         )
 
 
-def check_repeats(dataset: Any) -> None:
-    """Raise ParameterError where a record is in ``dataset`` several times, each of which is drawn, and clipped, by itself.
-
-    Seen are the places of ``Subset``, the parts of ``ConcatDataset``, and which rows of which tables a data set of Hugging Face has
-    (``select``, ``repeat``, ``concatenate_datasets``, ``interleave_datasets``), also inside data sets that hold one of as many records (a
-    transformation); not copies that a data set of one's own has, nor those that were written to a table.
-    """
-    found: dict[Any, tuple[Any, list[Any]]] = {}
-    _trace(dataset, None, found)
-    for source, uses in found.values():
-        if len(uses) == 1 and isinstance(uses[0], range):
-            continue  # a table may be large
-        places = np.sort(
-            np.concatenate(
-                [np.zeros(0, np.int64), *(np.asarray(each, np.int64) for each in uses if each is not None)]
-            )
-        )
-        whole = sum(each is None for each in uses)
-        again = places if whole else places[1:][places[1:] == places[:-1]]
-        place = int(again[0]) if len(again) else 0
-        times = whole + int(np.count_nonzero(places == place))
-        if times > 1 and _size(source) != 0:
-            raise ParameterError(
-                f"data_loader.dataset: has a record, at {place} of what it is a subset of or made up from, {times} times, must have it once; each copy is "
-                "drawn and clipped by itself, so that the record moves the sum by several times max_grad_norm: leave copies out, and give records that "
-                "should count more a larger weight in the loss"
-            )
-
-
-def _trace(dataset: Any, wanted: Any, found: dict[Any, tuple[Any, list[Any]]], depth: int = 8) -> None:
-    """Find which data sets the records of ``dataset`` at the places ``wanted`` (None: all) come from, and where they are there."""
-    below = _below(dataset, wanted) if depth else []
-    for part, taken in below:
-        _trace(part, taken, found, depth - 1)
-    if not below:
-        key = dataset if isinstance(dataset, _Rows) else id(dataset)
-        found.setdefault(key, (dataset, []))[1].append(wanted)
-
-
-def _below(dataset: Any, wanted: Any) -> list[tuple[Any, Any]]:
-    """Which data sets ``dataset`` takes its records at ``wanted`` from, and where they are there; none if it has not the form of torch's classes.
-
-    Places are handed down, as a data set may be far larger than what is taken of it.
-    """
-    if _is_of_a_table(dataset):
-        return _rows_of(dataset, wanted)
-    size = _size(dataset)
-    parts: Any = getattr(dataset, "datasets", None) if is_a(dataset, "ConcatDataset") else None
-    sizes: list[Any] = [_size(part) for part in parts] if isinstance(parts, (list, tuple)) else [None]
-    if None not in sizes and sum(sizes) == size:
-        ends = np.cumsum(sizes, dtype=np.int64).tolist()
-        return [
-            (part, _inside(wanted, end - n, end)) for part, end, n in zip(parts, ends, sizes, strict=True)
-        ]
-    indices = _places(getattr(dataset, "indices", None)) if is_a(dataset, "Subset") else None
-    if indices is not None and len(indices) == size:
-        taken = indices if wanted is None else indices[_inside(wanted, 0, size)]
-        # Negative ones count from the end.
-        return [(dataset.dataset, np.where(taken < 0, taken + (_size(dataset.dataset) or 0), taken))]
-    return [(inner, wanted) for inner in _transformed(dataset)]
-
-
-class _Rows(NamedTuple):
-    """Rows that lie at these addresses, of whichever table."""
-
-    addresses: tuple[Any, ...]
-
-
-def _is_of_a_table(dataset: Any) -> bool:
-    """Whether it has the form of Hugging Face's: a table of Arrow, and which of its rows are meant (None: all)."""
-    return hasattr(dataset, "_indices") and hasattr(getattr(dataset, "data", None), "to_batches")
-
-
-def _rows_of(dataset: Any, wanted: Any) -> list[tuple[Any, Any]]:
-    """Where in memory the rows of its table are: tables that are put together hold the same memory, and take no copies."""
-    found: list[tuple[Any, Any]] = []
-    if dataset._indices is not None:
-        rows = dataset._indices.column(0).to_numpy().astype(np.int64)
-        wanted = rows if wanted is None else rows[_inside(wanted, 0, len(rows))]
-    wanted, end = wanted if wanted is None else np.sort(wanted), 0
-    for batch in dataset.data.to_batches():
-        begin, end = end, end + batch.num_rows
-        columns = [
-            (column.offset, [each and each.address for each in column.buffers()]) for column in batch.columns
-        ]
-        if not any(any(addresses) for _, addresses in columns):
-            continue
-        first = columns[0][0]
-        source = _Rows(tuple((offset - first, *addresses) for offset, addresses in columns))
-        if wanted is None:
-            found.append((source, range(first, first + batch.num_rows)))
-        else:
-            inside = slice(*np.searchsorted(wanted, [begin, end]))
-            found.append((source, wanted[inside] - begin + first))
-    return found
-
-
-def _transformed(dataset: Any) -> list[Any]:
-    """The one data set that ``dataset`` holds, if that has as many records."""
-    members = getattr(dataset, "__dict__", {}).values()
-    held = [each for each in members if isinstance(each, torch.utils.data.Dataset) or _is_of_a_table(each)]
-    return held if len(held) == 1 and _size(held[0]) == _size(dataset) is not None else []
-
-
-def _inside(places: Any, begin: int, end: int) -> Any:
-    """Those from ``begin`` to ``end``, counted from there; all if all are wanted."""
-    return places if places is None else places[(places >= begin) & (places < end)] - begin
-
-
-def _places(indices: Any) -> Any:
-    """The ``indices`` of a Subset as an array of integers, one for each record; None where they are something else."""
-    if isinstance(indices, range):
-        return np.arange(indices.start, indices.stop, indices.step)
-    try:
-        values = np.asarray(indices.cpu() if hasattr(indices, "cpu") else indices)
-        if values.dtype == object:
-            values = np.array([index(each) for each in values.flat], np.int64)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        return None  # of several lengths, or names
-    if values.dtype.kind not in "iu" or values.ndim == 0 or values.size != len(values):
-        return None
-    return values.reshape(-1).astype(np.int64)
-
-
-def _size(dataset: Any) -> int | None:
-    """The length, or None where there is none; torch leaves it to each class how it says so."""
-    try:
-        return len(dataset)
-    except (TypeError, AttributeError, NotImplementedError, ValueError):
-        return None
-
-
 def check_settings(**settings: Any) -> None:
     """Raise ParameterError on all replicas unless each has these ``settings``: one of them adds the noise, and each divides, by its own."""
     everywhere: list[Any] = [None] * torch.distributed.get_world_size()
@@ -282,8 +148,8 @@ def check_settings(**settings: Any) -> None:
 
 
 def _facts(dataset: Any, depth: int = 8) -> list[Any]:
-    facts: list[Any] = [_size(dataset)]
-    if _is_of_a_table(dataset):
+    facts: list[Any] = [size_of(dataset)]
+    if is_of_a_table(dataset):
         rows = dataset._indices
         return [
             *facts,
@@ -294,7 +160,7 @@ def _facts(dataset: Any, depth: int = 8) -> list[Any]:
         facts.extend(
             _facts(each, depth - 1)
             for each in held
-            if depth and (isinstance(each, torch.utils.data.Dataset) or _is_of_a_table(each))
+            if depth and (isinstance(each, torch.utils.data.Dataset) or is_of_a_table(each))
         )
         if name != "indices":
             continue  # a data set may be large
@@ -383,6 +249,8 @@ class Watch:
         self._sizes = deque[int]()
         self._begun, self._rows, self._clipped = False, 0, 0.0
         self._check_facts(sampler)
+        # The places of a Subset may be others by now.
+        check_repeats("data_loader.dataset", getattr(self._loader, "dataset", None))
         drawn, training = 0, True
         for batch in self._kind.__iter__(sampler):
             check_uniforms()

@@ -21,6 +21,7 @@ from .._base.exclusive import Exclusive, Guard
 from .._base.lazy import needing
 from .._base.validation import ParameterError, ParameterTypeError, instance
 from ..sampling.batches import BatchSampler
+from .repeats import check_repeats
 
 with needing("hockeystick.interop.torch needs PyTorch 2.2 or later", extra="torch"):
     import torch
@@ -37,6 +38,9 @@ class BatchLoader(Exclusive):
 
     A batch of no example is collated to ``empty``; by default to what the first example is, with all arrays cut to length 0.
     Do not skip it: that step adds its noise like any other.
+
+    A record that is in ``dataset`` several times, as far as can be seen (`repeats`), is refused, at the beginning of each pass: each copy is drawn by
+    itself, and what is accounted for is one. Where the sampler has a graph, it says whose they are.
 
     Where an example cannot be read, or anything else goes wrong, the next call tries the same step again.
     Threads may share it, and a pass: each batch is handed out once. A pass ends where another one begins. In a forked child (the workers
@@ -66,6 +70,7 @@ class BatchLoader(Exclusive):
         if empty is None:
             empty = _cut(collate([dataset[0]]))
         self._sampler = sampler
+        self._check(dataset)
         self._step = sampler.step
         self._pass: _Pass | None = None
         collate = functools.partial(_collated, collate, empty)
@@ -88,8 +93,13 @@ class BatchLoader(Exclusive):
         return self._sampler.steps
 
     def __iter__(self) -> Iterator[Any]:
+        self._check(self.loader.dataset)
         self._pass = _Pass(self)
         return self._pass
+
+    def _check(self, dataset: Any) -> None:
+        if self._sampler.graph is None:
+            check_repeats("dataset", dataset)
 
     def _following(self, current: _Pass) -> Any:
         if current is not self._pass:
