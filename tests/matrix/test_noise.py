@@ -475,6 +475,31 @@ def test_refusals():
     assert noise.step == 0
 
 
+def test_noise_for_each_array_has_a_seed_of_its_own_or_its_range():
+    """With one seed the noise of a layer and that of its bias began alike: the difference of their sums was without any."""
+    strategy, plan = hs.Identity(5), hs.plan_training(hs.Poisson(5, 0.5), 9, noise_multiplier=1.0, delta=1e-3)
+    layer, bias = make(strategy, 12, seed=8), make(strategy, 3, seed=8)
+    layer.next()
+    for use in (bias.next, lambda: bias.add_to(np.zeros(3)), lambda: bias.rows(2), lambda: next(bias)):
+        with pytest.raises(
+            hs.ParameterError, match=r"dimension = 3: must be 12, as of other noise with this seed"
+        ):
+            use()
+    assert bias.step == 0
+    make(strategy, 3, seed=9).next()
+    make(strategy, 12, seed=8, coordinates=(9, 12)).next()
+    with plan.start(3, clipping_norm=1.0, seed=8) as run:
+        step = next(run)
+        _ = step.indices
+        with pytest.raises(hs.ParameterError, match="other noise with this seed"):
+            step.add_noise(np.zeros(3))
+        assert run.released == 0
+    del layer
+    bias.next()
+    # Its place is free for others.
+    assert np.array_equal(make(strategy, 3, seed=8).next(), normals(1, 3, seed=8)[0])
+
+
 def test_two_that_go_on_from_one_file_are_told_at_the_second_save(tmp_path):
     """Both would add the same rows to different sums, whose difference has no noise."""
     path = tmp_path / "noise.hs"

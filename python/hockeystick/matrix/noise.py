@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,6 +46,8 @@ _MAX_STATE = 2**40  # *speed*: bytes: no machine's memory, surely a mistake
 _ROOM = 2.0**24
 """*Proof*: subnormal numbers are rounded by 2^-48 of a row's standard deviation at most (float32; docs/matrix/noise.md)."""
 _CHUNK = 64  # *speed*: steps between two looks at Ctrl-C
+_begun: dict[int, weakref.ref[CorrelatedNoise]] = {}
+"""What has made rows, and is still there, by its id."""
 _ARGUMENTS = ("dimension", "coordinates", "noise_multiplier", "clipping_norm", "dtype", "state_dtype")
 
 
@@ -57,7 +60,9 @@ class CorrelatedNoise(Exclusive):
     Z[i, x] is a function of the seed, the step i and the coordinate x, made by ChaCha20 (RFC 8439) and Box-Muller
     in double precision: the same bits for any number of threads and on any machine, for every instruction set.
     With ``coordinates=(start, stop)`` only those are made, exactly as the whole would have them, so that every worker can make its own
-    range. ``seed``: an integer in [0, 2^256) or 16 to 64 bytes; None draws 32 bytes from the operating system.
+    range, or every array of parameters have its own. ``seed``: an integer in [0, 2^256) or 16 to 64 bytes; None draws 32 bytes from the
+    operating system. Two objects of one seed and of different ``dimension`` begin with the same numbers, which cancel in the difference of what
+    is released: while the first is there, the second raises ParameterError instead of its first row.
 
     Row i solves its equation, sum_k C[i, i-k] w_{i-k} = z_i, up to (bands + 3) 2^-53 times the sum of the magnitudes of its terms, at
     every step alike. Guarantee: the rows are those of Z + e, e a function of the seed alone, with entries of root mean square at most
@@ -92,7 +97,7 @@ class CorrelatedNoise(Exclusive):
         self.state_dtype = _float_type("state_dtype", state_dtype)
         self.coordinates = _range(coordinates, self.dimension)
         self._seed = resolve_seed(seed)
-        self._from_system = seed is None
+        self._from_system, self._has_begun = seed is None, False
         self._seen = storage.Seen()
         self._scale = real(
             "noise_multiplier * clipping_norm", self.noise_multiplier * self.clipping_norm, 0.0
@@ -213,7 +218,24 @@ class CorrelatedNoise(Exclusive):
             )
         if self.step + count > self.strategy.steps:
             raise ParameterError(f"step = {self.step}: all {self.strategy.steps} steps have had their noise")
+        self._begin()
         self._core.fill(out, self._scale, add)
+
+    def _begin(self) -> None:
+        """Before the first row: nobody else makes it for another array."""
+        if self._has_begun:
+            return
+        for reference in list(_begun.values()):
+            other = reference()
+            if other is not None and other._seed == self._seed and other.dimension != self.dimension:
+                raise ParameterError(
+                    f"dimension = {self.dimension}: must be {other.dimension}, as of other noise with this seed, which begins with the same numbers: they "
+                    "would cancel in the difference of the two sums. For several arrays, choose the sum of their sizes, and coordinates=(start, stop) for "
+                    "each of them; for another run, another seed"
+                )
+        key, forget = id(self), _begun.pop
+        _begun[key] = weakref.ref(self, lambda _: forget(key, None))
+        self._has_begun = True
 
     def _check_room(self, dtype: np.dtype[Any], beside: float = 0.0) -> None:
         """Refuse a type in which a row would underflow, or in which its sum with numbers of at most ``beside`` could overflow."""

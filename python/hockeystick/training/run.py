@@ -219,8 +219,9 @@ class TrainingRun(Exclusive):
                 f"gradient_sum: its norm is beyond clipping_norm = {self.clipping_norm:g} times the number of examples in the batch of "
                 f"step {step._number}: gradients that are not clipped, or not of this batch"
             )
-        # Before the step counts as released: what will be written is finite.
+        # Before the step counts as released: what will be written is finite, and nobody else's.
         self._noise._check_room(gradient_sum.dtype, largest)
+        self._noise._begin()
 
     def _hash(self, number: int, total: NDArray[Any]) -> bytes:
         digest = hashlib.blake2b(digest_size=16, key=self._key)
