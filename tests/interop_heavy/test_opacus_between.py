@@ -331,6 +331,49 @@ def test_noise_that_anybody_can_draw_again_is_refused() -> None:
     private(nn.Linear(4, 2), "hooks", noise_generator=seeded)
 
 
+def noise_of_a_step(made: Any) -> torch.Tensor:
+    """Beside which the gradients are nothing."""
+    model, optimizer, criterion, loader = made
+    for x, y in loader:
+        optimizer.zero_grad()
+        criterion(model(x), y).backward()
+        optimizer.step()
+    return torch.cat([each.grad.flatten() for each in optimizer.params])
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_seeds_of_a_script_do_not_make_the_noise_again(mode: str) -> None:
+    """Two epochs, or runs, that were seeded alike had one noise: the difference of their sums was without any, and ε that of independent ones."""
+
+    def run() -> Any:
+        return private(nn.Linear(4, 2), mode, noise_multiplier=1e6)
+
+    first, second = run(), run()
+    drawn = []
+    for each in (first, first, second):
+        torch.manual_seed(3)
+        state = torch.get_rng_state()
+        drawn.append(noise_of_a_step(each))
+        torch.set_rng_state(state)
+        drawn.append(noise_of_a_step(each))
+    for i, one in enumerate(drawn):
+        assert one.norm() > 1e4
+        assert all((one - other).norm() > 0.1 * one.norm() for other in drawn[:i])
+
+
+def test_noise_of_a_generator_that_is_given_is_the_scripts() -> None:
+    once, again, reset = (
+        private(
+            nn.Linear(4, 2), "hooks", noise_multiplier=1e6, noise_generator=torch.Generator().manual_seed(5)
+        )
+        for _ in range(3)
+    )
+    assert (noise_of_a_step(once) - noise_of_a_step(again)).norm() < 1.0
+    reset[1].generator = torch.Generator()
+    with pytest.raises(hs.ParameterError, match="noise_generator: has seed"):
+        noise_of_a_step(reset)
+
+
 def assert_clipped_sum(gradients: list[Any], state: Any, batch: Any, loss: Any) -> None:
     """They are the sum over the records of the gradients of their losses, each clipped to 1: computed one by one, by autograd alone."""
     model = nn.Linear(4, 2)

@@ -236,7 +236,7 @@ class PrivacyEngine(opacus.PrivacyEngine):
         The optimizer steps once on each batch of the loader that is returned, one after the other: ParameterError, and the
         weights stay as they are, where it does not; a warning where a whole pass is made without it. Records are drawn with a
         generator of their own, seeded by the operating system (`own_coins`), also where the loader brings one, which is warned of: of one
-        stream with the noise, coins could be read off it. ParameterError for trainable parameters of 16 bits, or complex ones, and for a ``noise_generator`` without a seed of its own. So it is for ``rand_on_empty=True``, whose made-up record takes the place of an
+        stream with the noise, coins could be read off it. Unless there is a ``noise_generator``, noise has one of its own, too, which ``torch.manual_seed`` does not reach. ParameterError for trainable parameters of 16 bits, or complex ones, and for a ``noise_generator`` without a seed of its own. So it is for ``rand_on_empty=True``, whose made-up record takes the place of an
         empty batch, so that a real one moves the sum by twice max_grad_norm; for adaptive clipping; and for options that are not in
         `SOUND_OPTIONS`. Warns where a sampler of another kind is replaced by a uniform one.
         """

@@ -101,7 +101,12 @@ def own_coins(data_loader: Any) -> None:
     Before it is iterated over: coins are then independent of the noise, and those of different replicas of each other, whatever
     ``torch.manual_seed`` each has called. How records are split among replicas stays as it is. `PrivacyEngine` does it by itself.
     """
-    generator = torch.Generator(device=torch.get_default_device())
+    data_loader.batch_sampler.generator = _fresh_generator(torch.get_default_device())
+
+
+def _fresh_generator(device: Any) -> Any:
+    """A generator whose state is from the operating system."""
+    generator = torch.Generator(device=device)
     generator.manual_seed(int.from_bytes(os.urandom(8), "little"))
     state = generator.get_state()
     if generator.device.type == "cpu" and state.numel() == _STATE:
@@ -109,7 +114,7 @@ def own_coins(data_loader: Any) -> None:
         words = torch.tensor(struct.unpack(f"<{_WORDS}I", os.urandom(4 * _WORDS)), dtype=torch.int64)
         state[_AT : _AT + 8 * _WORDS].view(torch.int64).copy_(words)
         generator.set_state(state)
-    data_loader.batch_sampler.generator = generator
+    return generator
 
 
 def check_noise(generator: Any) -> None:
@@ -210,6 +215,7 @@ class Watch:
         # Records of the batches that wait; of the oldest one's parts so far, whether there are any, rows of gradients and the largest norm.
         self._sizes, self._begun, self._rows, self._clipped = deque[int](), False, 0, 0.0
         self._expected = optimizer.expected_batch_size
+        self._noise: Any = None
         sampler = loader.batch_sampler
         self._together = isinstance(sampler, DistributedUniformWithReplacementSampler)
         if self._together:
@@ -327,6 +333,7 @@ class Watch:
                 parameter.summed_grad = None
         self._check_rows(whole)
         self._waiting, self._begun = self._waiting - 1, not whole
+        self._give_noise()
         before = _last(self._accountant)
         stepped = self._pre_step(closure)
         forget_norms(optimizer)
@@ -340,6 +347,24 @@ class Watch:
                     "keeps one alone: attach one that calls that, too, optimizer.step_hook as make_private left it"
                 )
         return stepped
+
+    def _give_noise(self) -> None:
+        """A generator of its own for the noise, unless the script brings one: ``torch.manual_seed``, and states that are restored, would make it again."""
+        optimizer = self._optimizer
+        given = getattr(optimizer, "generator", None)
+        if getattr(self._engine, "secure_mode", False):
+            return
+        if given is not None and given is not self._noise:
+            check_noise(given)
+            return
+        params = getattr(optimizer, "params", ())
+        devices = {getattr(each, "device", None) for each in params} - {None}
+        # Sharded parameters, and those of several devices, draw from the devices' own generators.
+        if len(devices) != 1 or any(hasattr(each, "to_local") for each in params):
+            self._noise = None
+        elif self._noise is None or self._noise.device not in devices:
+            self._noise = _fresh_generator(devices.pop())
+        optimizer.generator = self._noise
 
     def _compare(self) -> None:
         """What must be the same on all replicas."""
