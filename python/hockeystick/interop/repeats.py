@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from numbers import Number
 from operator import index
@@ -25,15 +26,15 @@ def check_repeats(name: str, dataset: Any) -> None:
     transformation), and data sets over the same tensors, arrays or lists, or made alike but for functions (a folder that is read twice, with two
     transformations); not copies that a data set of one's own has, nor those that were written to a table.
     """
-    found: dict[Any, tuple[Any, list[Any]]] = {}
-    _trace(dataset, None, found)
-    for source, uses in found.values():
-        if len(uses) == 1 and isinstance(uses[0], range):
-            continue  # a table may be large
+    sources = _Sources()
+    sources.trace(dataset, None)
+    for source, uses in sources.uses.values():
+        if all(isinstance(each, range) for each in uses):
+            begun = sorted(uses, key=lambda each: each.start)
+            if all(one.stop <= other.start for one, other in itertools.pairwise(begun)):
+                continue  # a table may be large
         places = np.sort(
-            np.concatenate(
-                [np.zeros(0, np.int64), *(np.asarray(each, np.int64) for each in uses if each is not None)]
-            )
+            np.concatenate([np.zeros(0, np.int64), *(_places(each) for each in uses if each is not None)])
         )
         whole = sum(each is None for each in uses)
         again = places if whole else places[1:][places[1:] == places[:-1]]
@@ -47,20 +48,36 @@ def check_repeats(name: str, dataset: Any) -> None:
             )
 
 
-def _trace(dataset: Any, wanted: Any, found: dict[Any, tuple[Any, list[Any]]], depth: int = 8) -> None:
-    """Find which data sets the records of ``dataset`` at the places ``wanted`` (None: all) come from, and where they are there."""
-    below = _below(dataset, wanted) if depth else []
-    for part, taken in below:
-        _trace(part, taken, found, depth - 1)
-    if not below:
-        key, first = _known_by(dataset)
-        if key not in found:
-            key, first = _known_by(
-                next((each for each, _ in found.values() if _alike(each, dataset)), dataset)
-            )
-        if first is not None:
-            wanted = range(first, first + len(dataset)) if wanted is None else wanted + first
-        found.setdefault(key, (dataset, []))[1].append(wanted)
+class _Sources:
+    """Which data sets records come from, each with its ``uses``: where they are there, None for all of it."""
+
+    def __init__(self) -> None:
+        self.uses: dict[Any, tuple[Any, list[Any]]] = {}
+        self._sketched: dict[Any, list[Any]] = {}
+
+    def trace(self, dataset: Any, wanted: Any, depth: int = 8) -> None:
+        """Find where the records of ``dataset`` at the places ``wanted`` (None: all) come from."""
+        below = _below(dataset, wanted) if depth else []
+        for part, taken in below:
+            self.trace(part, taken, depth - 1)
+        if not below:
+            key, first = _known_by(dataset)
+            if key not in self.uses:
+                key, first = _known_by(self._first_like(dataset))
+            if first is not None:
+                wanted = range(first, first + len(dataset)) if wanted is None else wanted + first
+            self.uses.setdefault(key, (dataset, []))[1].append(wanted)
+
+    def _first_like(self, dataset: Any) -> Any:
+        """Of the data sets like this one, the first that was found; itself, if it is that."""
+        # There may be thousands of parts, all of one kind.
+        ends = [(_end(each[0]), _end(each[-1])) for each in _held(dataset)]
+        sketch = type(dataset), size_of(dataset), *ends
+        others = self._sketched.setdefault(sketch, [])
+        like = next((each for each in others if _alike(each, dataset)), None)
+        if like is None:
+            others.append(dataset)
+        return dataset if like is None else like
 
 
 def _known_by(dataset: Any) -> tuple[Any, int | None]:
@@ -116,6 +133,18 @@ def _alike(one: Any, other: Any) -> bool:
     return first.keys() == second.keys() and all(_equal(first[name], second[name]) for name in first)
 
 
+def _end(entry: Any) -> Any:
+    """Something of an entry that is the same where the entry is; None where nothing is known of it."""
+    if isinstance(entry, (str, bytes, Number)):
+        return entry
+    if isinstance(entry, tuple):
+        return tuple(map(_end, entry))
+    try:
+        return hash(np.asarray(entry).tobytes()) if hasattr(entry, "tolist") else None
+    except (RuntimeError, TypeError, ValueError):
+        return None  # sparse, or on another device
+
+
 def _equal(one: Any, other: Any) -> bool:
     if one is other:
         return True
@@ -123,8 +152,8 @@ def _equal(one: Any, other: Any) -> bool:
         return False
     try:
         return bool(torch.equal(one, other) if hasattr(one, "untyped_storage") else np.all(one == other))
-    except (RuntimeError, ValueError, TypeError):
-        # Tensors in a list have no single answer.
+    except Exception:  # noqa: BLE001 (of whatever a script keeps)
+        # Tensors in a list have no single answer, and other things none.
         return isinstance(one, (list, tuple)) and all(map(_equal, one, other))
 
 
