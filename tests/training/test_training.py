@@ -1191,6 +1191,7 @@ def test_reports_say_what_was_released(kinds, tmp_path):
         hidden = " ".join(full.caveats())
         assert "floating-point" in hidden
         assert "seed" in hidden
+        assert "preprocessing" in hidden
         assert ("Monte Carlo" in hidden) == (plan.guarantee.kind == "verified")
         assert ("padding" in hidden) == ("truncated" in name)
         assert ("Users" in hidden) == name.startswith("users")

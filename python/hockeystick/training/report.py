@@ -84,6 +84,8 @@ class TrainingReport(Reported):
             "Each example's gradient must have been clipped before the sum; the run can only check the norm of the sum.",
             "Only the noisy sums, and what is computed from them and from public numbers, are covered: neither batches "
             + "and their sizes are, nor losses or accuracies on the training data.",
+            "Each example must be what it is whatever the others are: preprocessing fitted to these data (means, scales, a vocabulary, class "
+            + "weights) lets one example change all, and is not covered.",
             "The order of the examples must be the same throughout the run.",
             "Any other run on the same data, also of the same plan, spends a budget of its own.",
             "The choice of clipping norm, learning rate and other settings is not covered if it was made by looking at the data.",
