@@ -12,6 +12,8 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick._base import storage
+from hockeystick._base.bounds import round_up
+from hockeystick.cli.commands import main
 from hockeystick.training import TrainingPlan
 from numpy.typing import NDArray
 from scipy import stats
@@ -68,6 +70,36 @@ def test_what_needs_no_samples_is_computed_again_whatever_its_kind(
     altered(path, kind="verified", epsilon=0.01)
     with pytest.raises(hs.StorageError, match=r"epsilon = 0.01: is promised"):
         TrainingPlan.load(path)
+
+
+@pytest.mark.parametrize("tuning", [None, "none", RUNS])
+def test_the_words_of_a_certified_promise_are_those_of_this_version(
+    tmp_path: Path, tuning: hs.Repetitions | str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that said (0.1, 1e-9), of users, was repeated as it was, by the command line and in reports."""
+    path, made = tmp_path / "plan", plan(tuning)
+    made.save(path)
+    assert TrainingPlan.load(path).guarantee == made.guarantee
+    end = made.guarantee.statement[made.guarantee.statement.index("Tuning:") :]
+    for bounds in ({"lower": 0.0, "upper": 1e-3}, {"lower": 1e3, "upper": 1e4}, None):
+        content, _ = storage.read(path, KIND)
+        evidence = {**content["guarantee"]["evidence"], "epsilon_bounds": bounds}
+        if bounds is None:
+            evidence = made.guarantee.evidence
+        altered(path, unit="one user", statement=f"(0.1, 1e-9)-DP {end}", evidence=evidence)
+        loaded = TrainingPlan.load(path).guarantee
+        assert loaded.unit == made.guarantee.unit
+        assert loaded.statement.endswith(end)
+        assert f"({round_up(made.epsilon)}, {made.delta!r})-differential privacy" in loaded.statement
+        assert "(0.1, 1e-9)" not in loaded.statement
+    assert loaded == made.guarantee
+    assert main(["account", str(path)]) == 0
+    assert made.guarantee.statement in capsys.readouterr().out
+    # What holds under another adjacency, too, says so.
+    altered(path, adjacency="remove")
+    other = TrainingPlan.load(path).guarantee
+    assert 'Adjacency: "remove"' in other.statement
+    assert other.unit != made.guarantee.unit
 
 
 OTHER = {

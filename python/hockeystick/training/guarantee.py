@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from .. import _core
-from .._base.bounds import finite, round_down, round_up
+from .._base.bounds import Bounds, finite, round_down, round_up
 from .._base.validation import NonNegative, ParameterError, check_fields, choice, instance, narrowed, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.deployment import tuning_words
@@ -21,7 +21,7 @@ from ..accounting.report import CAVEAT, unit
 from ..matrix.bandmf import BandMF
 from ..mechanisms.adjacency import ADJACENCIES
 from ..mechanisms.descriptions import Composable, PrivateSelection, Process, Repetitions
-from ..mechanisms.steps import to_dict, written
+from ..mechanisms.steps import from_dict, to_dict, written
 from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, short_name, verification_plan
 from ..montecarlo.direction import directions
 from ..montecarlo.runs import RunOptions, resolve_seed
@@ -79,14 +79,29 @@ class Guarantee:
                     f"{name} = {value!r}: must be {known!r}, which the samples verified: plan it again"
                 )
 
-    def check(self, released: Composable) -> None:
-        """Raise ParameterError if this version does not confirm what is certified of what is ``released``: an earlier one may have erred."""
-        lower, upper = account(released, self.adjacency).epsilon_bounds(self.delta)
-        if lower > self.epsilon or upper > self.epsilon * (1.0 + _AS_GOOD):
+    def checked(self, mechanism: Mechanism, released: Composable) -> Guarantee:
+        """This guarantee of what is ``released``, one or several runs of ``mechanism``, as this version says it where it is certified.
+
+        ParameterError if this version does not confirm it: an earlier one may have erred, as in its words.
+        """
+        found = account(released, self.adjacency).epsilon_bounds(self.delta)
+        if found.lower > self.epsilon or found.upper > self.epsilon * (1.0 + _AS_GOOD):
             raise ParameterError(
                 f"epsilon = {self.epsilon!r}: is promised at delta = {self.delta!r}, but for what is planned hockeystick {_core.__version__} "
-                f"finds {round_up(upper)} (at least {round_down(lower)}): plan it again"
+                f"finds {round_up(found.upper)} (at least {round_down(found.lower)}): plan it again"
             )
+        if self.kind != "certified":
+            return self
+        known = Bounds(**self.evidence.get("epsilon_bounds", found._asdict()))
+        if not found.lower <= known.upper <= self.epsilon or not known.lower <= found.upper:
+            known = found
+        tuning = self.evidence.get("tuning")
+        none = Request(self.delta, None, None, self.adjacency, "none")
+        said = "none" if self.statement.endswith(none.tuning_statement()) else None
+        request = none._replace(tuning=said if tuning is None else narrowed(from_dict(tuning), Repetitions))
+        text = _certified_statement(mechanism, request, self.epsilon, known)
+        what = unit(mechanism.as_process(), self.adjacency)
+        return replace(self, unit=what, statement=f"{text} {request.tuning_statement()}")
 
 
 def is_certified(mechanism: Mechanism, adjacency: str) -> bool:
@@ -156,28 +171,32 @@ def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Me
         raise ParameterError(f"noise_multiplier = {sigma!r}: gives no finite epsilon at delta = {delta!r}")
     mechanism = make(sigma)
     process = mechanism.as_process()
-    what = unit(process, adjacency)
     evidence |= {"process": to_dict(request.released(process)), "epsilon_bounds": bounds._asdict()}
     if isinstance(tuning, Repetitions):
         evidence["tuning"] = to_dict(tuning)
+    what, statement = unit(process, adjacency), _certified_statement(mechanism, request, proven, bounds)
+    return mechanism, Guarantee(
+        "certified", proven, delta, adjacency, what, statement, None, finite(evidence)
+    )
+
+
+def _certified_statement(mechanism: Mechanism, request: Request, proven: float, bounds: Bounds) -> str:
+    """What may be said of a run, or of the best of several, whose epsilon is ``proven``, and known to be within these ``bounds``."""
+    process, adjacency = mechanism.as_process(), request.adjacency
     described = f"Batches and noise of {process}"
     if isinstance(mechanism, BandMF):
         described = (
             f"BandMF with strategy {short_name(mechanism.strategy)} and batches from {mechanism.scheme!r}, "
-            f"noise multiplier {sigma!r} (standard deviation of Z / clipping norm)"
+            f"noise multiplier {mechanism.noise_multiplier!r} (standard deviation of Z / clipping norm)"
         )
-    subject, who = (
-        ("The run", "it is") if "tuning" not in evidence else ("The best of the runs", "each run is")
-    )
+    tuned = isinstance(request.tuning, Repetitions)
+    subject, who = ("The best of the runs", "each run is") if tuned else ("The run", "it is")
     many = f"{process.steps} sampled Gaussians of {len(process)} kinds"
     composed = many if len(process) > 8 else written(process.items)
-    statement = (
-        f"{described}. {subject} satisfies ({round_up(proven)}, {delta!r})-differential privacy, certified without sampling "
+    return (
+        f"{described}. {subject} satisfies ({round_up(proven)}, {request.delta!r})-differential privacy, certified without sampling "
         f"(epsilon between {round_down(bounds.lower)} and {round_up(bounds.upper)}): {who} dominated by {composed}. "
-        f'Adjacency: "{adjacency}" ({what}). Computed by hockeystick {_core.__version__}. {CAVEAT}'
-    )
-    return mechanism, Guarantee(
-        "certified", proven, delta, adjacency, what, statement, None, finite(evidence)
+        f'Adjacency: "{adjacency}" ({unit(process, adjacency)}). Computed by hockeystick {_core.__version__}. {CAVEAT}'
     )
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -222,7 +222,8 @@ class TrainingPlan(Shown):
         """Read what `save` wrote: the same guarantee, without calibrating again.
 
         A plan for users needs the ``graph`` it was made with. Raises StorageError for damaged files, and where a certified guarantee, which
-        is computed again, is not confirmed to 1e-3 (the version that wrote it may have erred), or a verified one is not what was verified.
+        is computed again, is not confirmed to 1e-3 (the version that wrote it may have erred), or a verified one is not what was verified. Unit and
+        statement of a certified one are those of this version.
         """
         content, arrays = storage.read(path, _KIND)
         with refusing(path):
@@ -236,10 +237,12 @@ class TrainingPlan(Shown):
         plan = cls(mechanism, size, guarantee, known)
         with refusing(path):
             plan.check_adjacency(guarantee.adjacency)
-            # What needs no samples is computed again, whatever the file says of its kind.
+            # What needs no samples is computed again, whatever the file says of its kind, and so are the words for it.
             if guarantee.kind == "certified" or is_certified(mechanism, guarantee.adjacency):
-                guarantee.check(plan.released(mechanism.as_process()))
-            else:
+                plan = replace(
+                    plan, guarantee=guarantee.checked(mechanism, plan.released(mechanism.as_process()))
+                )
+            if guarantee.kind != "certified":
                 guarantee.check_verified(plan._matrix)
         return plan
 
