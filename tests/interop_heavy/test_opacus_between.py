@@ -10,6 +10,7 @@ import hockeystick as hs
 import opacus
 import pytest
 import torch
+from hockeystick.interop import opacus_batches
 from hockeystick.interop.opacus import PrivacyEngine
 from opacus.layers import DPLSTM
 from opacus.utils.batch_memory_manager import BatchMemoryManager
@@ -239,6 +240,7 @@ warnings.simplefilter("ignore")
 import torch
 import torch.distributed as dist
 import hockeystick as hs
+from hockeystick.interop import opacus_batches
 from hockeystick.interop.opacus import PrivacyEngine
 from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as Replicated
 
@@ -359,6 +361,17 @@ def test_seeds_of_a_script_do_not_make_the_noise_again(mode: str) -> None:
     for i, one in enumerate(drawn):
         assert one.norm() > 1e4
         assert all((one - other).norm() > 0.1 * one.norm() for other in drawn[:i])
+
+
+def test_devices_that_know_no_generators_draw_their_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = private(nn.Linear(4, 2), "hooks", noise_multiplier=1e6)
+
+    def unknown(device: Any) -> Any:
+        raise RuntimeError(f"{device} is not supported for torch.Generator() api")
+
+    monkeypatch.setattr(opacus_batches, "_fresh_generator", unknown)
+    assert noise_of_a_step(made).norm() > 1e4
+    assert made[1].generator is None
 
 
 def test_noise_of_a_generator_that_is_given_is_the_scripts() -> None:

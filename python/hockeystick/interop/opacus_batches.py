@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import os
@@ -360,10 +361,12 @@ class Watch:
         params = getattr(optimizer, "params", ())
         devices = {getattr(each, "device", None) for each in params} - {None}
         # Sharded parameters, and those of several devices, draw from the devices' own generators.
-        if len(devices) != 1 or any(hasattr(each, "to_local") for each in params):
+        alone = len(devices) == 1 and not any(hasattr(each, "to_local") for each in params)
+        if not alone or (self._noise is not None and self._noise.device not in devices):
             self._noise = None
-        elif self._noise is None or self._noise.device not in devices:
-            self._noise = _fresh_generator(devices.pop())
+        if alone and self._noise is None:
+            with contextlib.suppress(RuntimeError):  # some devices know no generators
+                self._noise = _fresh_generator(devices.pop())
         optimizer.generator = self._noise
 
     def _compare(self) -> None:
