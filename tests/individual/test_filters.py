@@ -622,6 +622,26 @@ def test_masked_norms_are_refused() -> None:
     assert not filt.spent_mu().any()
 
 
+def test_norms_of_16_bits_are_refused() -> None:
+    """A norm of 1.0004 is 1 there, and a budget was overspent by as much."""
+    true = np.array([1.0004, 0.3])
+    few = true.astype(np.float16)
+    assert few[0] < true[0]
+    arguments = {"noise_multiplier": 2.0, "sampling_probability": 0.1, "clipping_norm": 5.0}
+    approximate = hs.individual.ApproximateIndividualFilter(2, epsilon=1.0, delta=1e-5, **arguments)
+    for book in (
+        hs.IndividualGDPFilter(2, mu=1.0),
+        hs.individual.IndividualRDPFilter(2, order=4.0, rho=1.0),
+        hs.individual.IndividualGDPOdometer(2, increment=0.1),
+        hs.IndividualAccountant(2, **arguments),
+        approximate,
+    ):
+        with pytest.raises(hs.ParameterTypeError, match=r"norms: must be of 32 bits or more, not float16"):
+            book.step(few)
+        assert book.steps == 0
+        book.step(true.astype(np.float32))
+
+
 def test_the_largest_budgets_are_read_back(tmp_path: Path) -> None:
     filt = hs.individual.IndividualRDPFilter(2, epsilon=1e131, delta=1e-5)
     filt.save(tmp_path / "filter")

@@ -168,6 +168,10 @@ def values_of(name: str, values: Any, size: int, towards: float = math.inf) -> F
     array = unmasked(name, values)
     if array.dtype.kind not in "iuf":
         raise ParameterTypeError(f"{name}: must be an array of numbers, not {array.dtype}")
+    if towards > 0.0 and array.dtype == np.float16:
+        raise ParameterTypeError(
+            f"{name}: must be of 32 bits or more, not float16, to which what was measured is rounded, down by up to 2^-11 of it"
+        )
     if array.ndim == 0:
         array = np.full(size, array)
     if array.shape != (size,):
