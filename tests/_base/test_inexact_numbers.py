@@ -31,7 +31,6 @@ ARRAYS: dict[str, Callable[[int], Any]] = {
     "uint64": lambda size: RNG.integers(2**63, 2**64, size, np.uint64),
     "large end": lambda size: np.full(size, 2**64 - 1, np.uint64),
     "float32": lambda size: RNG.random(size, np.float32),
-    "float16": lambda size: RNG.random(size).astype(np.float16),
     "int32": lambda size: RNG.integers(0, 2**31, size, np.int32),
 }
 KINDS = [pytest.param(kind, marks=WIDE) if kind == "longdouble" else kind for kind in ARRAYS]

@@ -418,6 +418,7 @@ OWNED = {
     "interop.opacus_steps.ClippingNorm",  # the hook of one optimizer
     "interop.opacus_steps.EqualSizes",  # the hook of one optimizer
     "interop.opacus_batches.Watch",
+    "interop.repeats._Sources",  # one call
     "interop.opacus_layers.Buffers",  # Watch
     "interop.opacus_layers.Passes",  # the hooks of one model
     "interop.opacus_layers.RecordTensor",  # one loss of a loop
