@@ -342,6 +342,35 @@ def test_divergences_of_what_is_declared_have_no_lower_bound(step: hs.Step) -> N
     assert (upper > 0.0).all()
 
 
+@pytest.mark.parametrize(
+    "rest", [hs.Gaussian(2.0) * 0, hs.PoissonSampled(hs.Gaussian(2.0), 0.1) * 7], ids=str
+)
+def test_declared_divergences_are_added_as_they_are(rest: hs.mechanisms.Process) -> None:
+    orders = np.array([1.0 + 1e-9, 1.5, 2.0, 3.0, 8.0, 1e6])
+    curve = hs.RenyiCurve([2.0, 8.0], [0.3, 0.5])
+    process = rest + hs.ZCDP(0.125, 0.01) * 3 + hs.ZCDP(0.0) + curve * 2
+    # (order - 1) D is convex: 0 at 1, .3 at 2, 3.5 at 8.
+    chords = np.interp(orders, [1.0, 2.0, 8.0], [0.0, 0.3, 3.5], right=math.inf) / (orders - 1.0)
+    others, upper = rdp_curve(rest, orders)[1], rdp_curve(process, orders)[1]
+    truth = others + 3.0 * (0.01 + 0.125 * orders) + 2.0 * chords
+    assert (upper >= truth * (1.0 - 1e-15)).all()
+    assert (upper[:-1] <= truth[:-1] * (1.0 + 1e-6)).all()
+    assert rdp_curve(process, math.inf)[1] == math.inf
+
+
+@pytest.mark.filterwarnings("error")
+def test_declared_divergences_have_a_best_order() -> None:
+    epsilon, order = best_rdp_epsilon(hs.ZCDP(2.56), 1e-10)
+    assert hs.account(hs.ZCDP(2.56)).epsilon(1e-10) <= epsilon * (1.0 + 1e-4)
+    assert epsilon <= min(rdp_epsilon(other, 2.56 * other, 1e-10) for other in np.linspace(2.0, 6.0, 401))
+    assert 2.0 < order < 6.0
+    orders, known = [1.0001, 2.0, 8.0], [0.2, 0.3, 0.5]
+    for last in (1, 2, 3):
+        epsilon, order = best_rdp_epsilon(hs.RenyiCurve(orders[:last], known[:last]), 1e-5)
+        assert order == orders[last - 1]
+        assert epsilon <= rdp_epsilon(order, known[last - 1], 1e-5) * (1.0 + 1e-11)
+
+
 @pytest.mark.parametrize("rho", [2**53 + 1, 2**60 + 1, Fraction(1, 3), Fraction(2, 7), Fraction(10, 21)])
 def test_divergences_that_are_no_doubles_are_rounded_up(rho: Fraction) -> None:
     above = float(rho) if Fraction(float(rho)) >= rho else math.nextafter(float(rho), math.inf)

@@ -12,7 +12,8 @@ from .. import _core
 from .._base.types import Array
 from .._base.validation import ParameterError, real, reals
 from ..mechanisms.adjacency import Directions
-from ..mechanisms.descriptions import Composable, composition
+from ..mechanisms.descriptions import Composable, Process, composition
+from ..mechanisms.renyi import Renyi
 from .settings import Settings
 
 _MARGIN = 1e-12
@@ -31,7 +32,7 @@ def rdp_curve(
     ln E_Q[(P/Q)^order] / (order - 1) (Mironov 2017). Any real orders in (1, 2^53], and inf for pure DP; the
     results have the shape of ``orders``. ``upper`` holds for the mechanism, ``lower`` for the pair of
     distributions that dominates it; for sampled Gaussians, Laplace noise and finite laws the two agree to about 12
-    digits, but for orders so high that the largest losses alone count. inf where a loss is infinite or no better bound is known (docs/accounting/rdp.md). Raises ParameterError before any work.
+    digits, but for orders so high that the largest losses alone count. What is declared (`ZCDP`, `RenyiCurve`) counts as declared. inf where a loss is infinite or no better bound is known (docs/accounting/rdp.md). Raises ParameterError before any work.
 
     >>> import hockeystick as hs
     >>> step = hs.PoissonSampled(hs.Gaussian(noise_multiplier=1.0), sampling_probability=0.01)
@@ -43,14 +44,24 @@ def rdp_curve(
     points = reals("orders", orders, 1.0, open_low=True, allow_inf=True)
     if np.any((points > LARGEST_ORDER) & np.isfinite(points)):
         raise ParameterError(f"orders: must lie in (1, 2^53] or be inf, not {points.max()!r}")
-    directions = settings.directions(composition(process))
-    found = np.array([_divergence(directions, order) for order in points.ravel().tolist()])
+    known = _divided(process, settings)
+    found = np.array([_divergence(*known, order) for order in points.ravel().tolist()])
     lower, upper = found.reshape(-1, 2).T
     return lower.reshape(points.shape), upper.reshape(points.shape)
 
 
-def _divergence(directions: Directions, order: float) -> tuple[float, float]:
-    """Bounds on the largest, over directions, of the sum of all pairs' divergences."""
+def _divided(process: Composable, settings: Settings) -> tuple[Directions, list[tuple[Renyi, int]]]:
+    """The pairs, and what is declared as divergences, of which the pair of a curve would say less."""
+    whole = composition(process)
+    declared = [(simple, count) for step, count in whole if isinstance(simple := step.simplified(), Renyi)]
+    rest = Process((step, count) for step, count in whole if not isinstance(step.simplified(), Renyi))
+    return settings.directions(rest), declared
+
+
+def _divergence(
+    directions: Directions, declared: list[tuple[Renyi, int]], order: float
+) -> tuple[float, float]:
+    """Bounds on the largest, over directions, of the sum of all pairs' divergences, and what is declared: of order inf, nothing."""
     lower = upper = 0.0
     for direction in directions:
         terms = [(pair, count, _core.renyi_divergence(pair, order)) for pair, count in direction]
@@ -60,7 +71,10 @@ def _divergence(directions: Directions, order: float) -> tuple[float, float]:
             for pair, count, bounds in terms
         )
         lower, upper = max(lower, low * (1.0 - 1e-15)), max(upper, high * (1.0 + 1e-15))
-    return lower, upper
+    if not declared or math.isinf(order):
+        return lower, math.inf if declared else upper
+    moment = math.fsum(count * float(step.moments(np.array(order))) for step, count in declared)
+    return lower, upper + moment / (order - 1.0) * (1.0 + _MARGIN)
 
 
 def best_rdp_epsilon(
@@ -68,8 +82,8 @@ def best_rdp_epsilon(
 ) -> tuple[float, float]:
     """(epsilon, order): the least epsilon at ``delta`` in (0, 1) that RDP of any order implies for ``process``.
 
-    The minimum over real orders from 1.0005 on of `rdp_epsilon` of `rdp_curve`: an upper bound, as either is, and never less
-    than `account` says. Raises ParameterError before any work.
+    The minimum over real orders from 1.0005 on, and those of each `RenyiCurve`, of `rdp_epsilon` of `rdp_curve`: an upper bound, as either is, and never less
+    than `account` says but for what that loses of declared divergences (docs/mechanisms/renyi.md, section 3). Raises ParameterError before any work.
 
     >>> import hockeystick as hs
     >>> epsilon, order = best_rdp_epsilon(hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 1000, delta=1e-5)
@@ -77,26 +91,32 @@ def best_rdp_epsilon(
     (2.1013, 7.8)
     """
     delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
-    directions = Settings(adjacency).directions(composition(process))
+    known = _divided(process, Settings(adjacency))
+
+    def at(order: float) -> float:
+        return _converted(order, _divergence(*known, order)[1], delta)
 
     def epsilon(log_excess: float) -> float:
-        order = 1.0 + math.exp(log_excess)
-        return _converted(order, _divergence(directions, order)[1], delta)
+        return at(1.0 + math.exp(log_excess))
 
     # Any order will do. Half steps find the basin, of which there may be several; rho increases with the order,
     # so that far beyond the best epsilon nothing is left to find.
-    best, middle = _divergence(directions, math.inf)[1], math.inf
+    largest_loss = best = _divergence(*known, math.inf)[1]
+    middle = math.inf
     for log_excess in np.arange(-7.0, 36.0, 0.5).tolist():
         here = epsilon(log_excess)
         if here < best:
             best, middle = here, log_excess
         elif middle < math.inf and here > 1.5 * best + 1.0:
             break
-    if middle == math.inf:
-        return best, math.inf
-    found = scipy.optimize.minimize_scalar(epsilon, bounds=(middle - 0.5, middle + 0.5), method="bounded")
-    middle = min((middle, float(found.x)), key=epsilon)
-    return epsilon(middle), 1.0 + math.exp(middle)
+    orders = [order for step, _ in known[1] for order in step.known_orders()]
+    if middle < math.inf:
+        with np.errstate(invalid="ignore"):  # beside orders of which nothing is known
+            found = scipy.optimize.minimize_scalar(
+                epsilon, bounds=(middle - 0.5, middle + 0.5), method="bounded"
+            )
+        orders += [1.0 + math.exp(middle), 1.0 + math.exp(float(found.x))]
+    return min([(largest_loss, math.inf), *((at(order), order) for order in orders)])
 
 
 def rdp_epsilon(order: float, rho: float, delta: float) -> float:
