@@ -45,6 +45,18 @@ def test_what_is_shown_twice_is_the_same() -> None:
             assert getattr(hs, name) is getattr(shown, name)
 
 
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_top_says_where_a_name_is(room: str) -> None:
+    from hockeystick import _MOVED
+
+    for name in set(dir(importlib.import_module(f"hockeystick.{room}"))) - {
+        *dir(hs),
+        *" ".join(_MOVED.values()).split(),
+    }:
+        with pytest.raises(AttributeError, match=rf"there is hockeystick\.{room}\.{name}$"):
+            getattr(hs, name)
+
+
 def test_the_top_is_a_few_dozen_names() -> None:
     assert len(set(dir(hs)) - {*ROOMS, "interop", "__version__"}) <= 58
 

@@ -50,7 +50,16 @@ def attach(face: str, file: str, *, moved: Mapping[str, str] | None = None) -> F
             room = f"{face}.{moved[name]}"
             warn_deprecated(f"{face}.{name} has moved to {room}.{name}; the old name works until version 0.3")
             return getattr(importlib.import_module(room), name)
-        raise AttributeError(f"module {face!r} has no attribute {name!r}")
+        from pathlib import Path  # here, as it takes a third of what importing the package does
+
+        # What a room alone shows is looked for at the top.
+        stubs = (
+            stub
+            for stub in Path(file).parent.glob("*/__init__.pyi")
+            if f" as {name}\n" in stub.read_text("utf-8")
+        )
+        hint = "".join(f"; there is {face}.{stub.parent.name}.{name}" for stub in stubs)
+        raise AttributeError(f"module {face!r} has no attribute {name!r}{hint}")
 
     return __getattr__, lambda: public, public
 
