@@ -205,6 +205,38 @@ def test_statements_reports_and_notes(capsys: pytest.CaptureFixture[str], tmp_pa
     assert "must end in" in capsys.readouterr().err
 
 
+POISSON = ["--scheme", "poisson", "--steps", "10", "--sampling-probability", "0.1"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["epsilon", *SAMPLED],
+        ["calibrate", *SAMPLED[2:], "--epsilon", "1e-5"],
+        ["grid", *SAMPLED],
+        ["bandmf", *POISSON, "--epsilon", "1e-5"],
+        ["plan", *POISSON, "--dataset-size", "100", "--epsilon", "1e-5", "--out", "plan"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_remarks_on_a_large_delta(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, "--delta", "0.5"]) == 0
+    printed = capsys.readouterr().err
+    assert "note: delta = 0.5 is " in printed
+    assert ("note: epsilon = 1e-05 is small: are epsilon and delta swapped?" in printed) == (
+        "--epsilon" in command
+    )
+
+
+@pytest.mark.parametrize("command", ["delta", "grid"])
+def test_every_command_remarks_on_a_small_epsilon(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert main([command, *SAMPLED, "--epsilon", "1e-5"]) == 0
+    assert "note: epsilon = 1e-05 is small: are epsilon and delta swapped?" in capsys.readouterr().err
+
+
 def test_a_profile_has_a_statement_a_report_and_notes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -32,14 +32,15 @@ def notes(
     sizes = [
         size for part in (described, *parts) if isinstance(size := getattr(part, "dataset_size", None), int)
     ]
-    found = [*_budget(epsilon, delta, min(sizes, default=None)), *_run(described, adjacency)]
+    found = [*of_budget(epsilon, delta, min(sizes, default=None)), *_run(described, adjacency)]
     for step, count in described.as_process():
         for part in step.alternatives():
             found += [*_unsound(part), *_step(part, count)]
     return tuple(dict.fromkeys(found))
 
 
-def _budget(epsilon: float | None, delta: float | None, records: int | None) -> Iterator[str]:
+def of_budget(epsilon: float | None, delta: float | None, records: int | None = None) -> Iterator[str]:
+    """Remarks on a budget alone, of which nothing else needs to be known."""
     if delta is not None and records is not None and delta >= 1.0 / records:
         yield (
             f"delta = {delta!r} is not below 1/{records}, one over the number of records: publishing one record outright "

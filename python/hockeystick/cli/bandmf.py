@@ -8,13 +8,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .._base.validation import ParameterError, choice, integer
+from ..accounting.plausibility import of_budget
 from ..matrix.bandmf import BandMF
 from ..matrix.scheme import Scheme
 from ..matrix.schemes import BallsInBins, BMinSep, CyclicPoisson, Poisson, TruncatedBMinSep
 from ..matrix.strategies import BandedToeplitz
 from ..montecarlo.bandmf_calibration import FALLBACKS, calibrate_bandmf
 from ..montecarlo.direction import ADJACENCIES
-from .dpsgd import add_adjacency
+from .dpsgd import add_adjacency, print_notes
 from .numbers import real, whole
 
 EXAMPLES = (
@@ -117,6 +118,7 @@ def run(options: argparse.Namespace) -> None:
     what = matrix(options)
     what[1].check_groups(options.adjacency)
     found = calibrate_bandmf(*what, options.epsilon, options.delta, seed=options.seed, **calibration(options))
+    print_notes(of_budget(options.epsilon, options.delta, options.dataset_size))
     if options.json:
         print(found.to_json())
         return

@@ -14,9 +14,10 @@ from .._base.bounds import finite
 from .._base.figures import check_path
 from .._base.validation import ParameterError
 from ..accounting.grid import MAX_CELLS, Grid, grid_delta, grid_epsilon
+from ..accounting.plausibility import of_budget
 from ..plots.pictures import plot_grid
 from . import numbers
-from .dpsgd import add_accuracy, add_adjacency
+from .dpsgd import add_accuracy, add_adjacency, print_notes
 
 EXAMPLES = (
     "hockeystick grid --noise-multiplier 0.5:5:50 --sampling-probability 1e-3:1e-1:log50 --steps 1e4 --delta 1e-5 --plot plan.png",
@@ -44,6 +45,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     check_path(options.plot)
     grid = _answered(options)
+    if grid.quantity == "delta":
+        print_notes(of_budget(float(grid.inputs["epsilon"].min()), None))
+    else:
+        print_notes(of_budget(None, float(grid.inputs["delta"].max())))
     if options.json:
         table = {
             "quantity": grid.quantity,

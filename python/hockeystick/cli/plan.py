@@ -8,8 +8,10 @@ import os
 
 from .._base.files import check_target
 from .._base.validation import ParameterError
+from ..accounting.plausibility import of_budget
 from ..training.plan import plan_training
 from . import bandmf
+from .dpsgd import print_notes
 from .numbers import real
 
 EXAMPLES = (
@@ -50,6 +52,7 @@ def run(options: argparse.Namespace) -> None:
         **bandmf.calibration(options),
     )
     plan.save(options.out)
+    print_notes(of_budget(options.epsilon, options.delta, options.dataset_size))
     if options.json:
         print(json.dumps(plan.to_dict(), indent=2, allow_nan=False))
         return
