@@ -469,6 +469,8 @@ def test_every_field_is_in_a_page_and_every_term_of_a_statement_is_explained() -
     text = report.statement()
     for term, explained in (
         ("differential privacy", "e^epsilon times that on the other, plus delta"),
+        # Of what is declared nothing is known from below, which is not due to the computation.
+        ("certified epsilon range", "the least such number for what is accounted lies in the range"),
         ("Adjacency", "how the two datasets differ"),
         ("membership-inference attack", "a guess from the release in which of the two datasets it was made"),
         ("advantage", "true minus false positive rate"),

@@ -190,7 +190,7 @@ class Report(Reported):
             )
         said.append(
             "That is, (epsilon, delta): whatever outcome one asks about, its probability on one of two neighbouring datasets is at most "
-            "e^epsilon times that on the other, plus delta; the lower end of the range says how much of the number is due to the computation."
+            "e^epsilon times that on the other, plus delta; the least such number for what is accounted lies in the range."
         )
         if self.profile:
             points = ", ".join(
