@@ -161,8 +161,18 @@ def test_declared_guarantees_at_the_ends_of_their_ranges(process: Any, adjacency
         assert all(after.lower <= before.upper for before, after in itertools.pairwise(bounds))
 
 
-def test_a_declared_budget_is_spent_to_its_end() -> None:
-    release = hs.ApproximateDP(0.1, 1e-5)
+@pytest.mark.parametrize(
+    "release",
+    [
+        hs.ApproximateDP(0.1, 1e-5),
+        hs.mechanisms.DeclaredProfile([0.1], [1e-5]),
+        hs.mechanisms.DeclaredProfile([0.0, 1.0, 0.1], [1e-4, 1e-5, 1e-5]),
+        # The error is there to be added.
+        hs.mechanisms.DeclaredProfile([0.1, 0.0], [0.0, 1.0], error=1e-5),
+    ],
+    ids=str,
+)
+def test_a_declared_budget_is_spent_to_its_end(release: Any) -> None:
     assert hs.account(release).epsilon(1e-5) == 0.1
     assert hs.account(release).delta(0.1) == 1e-5
     assert hs.calibrate_steps(lambda n: release * n, 1.0, 1e-5) == 1

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from .atoms import Atoms
 from .core_pairs import Pairs, bracket
 from .curves import FURTHEST, Curve, group_curve
 from .ratios import ROUNDING, fewer, from_losses, from_masses, reversed_bracket
-from .steps import Mechanism, Step
+from .steps import ExactGuarantee, Mechanism, Step
 
 Probabilities: TypeAlias = Annotated[Sequence[float], functools.partial(vector, low=0.0, high=1.0 + ROUNDING)]
 """Numbers in [0, 1], or beyond 1 by rounding."""
@@ -206,7 +207,7 @@ class DeclaredProfile(Mechanism):
     A curve delta(epsilon) >= the mechanism's, sampled at some points: epsilons in [0, 600], in any order, at most 16384 of
     them, deltas in [0, 1], ``error`` in [0, 1] what the curve itself may be too small by. Accounted by the pair whose profile is
     the largest that keeps all of these guarantees in both directions, which is piecewise linear in e^epsilon. With one
-    point it is `ApproximateDP`, but for 1e-9 of delta. As there, the guarantees must hold under the adjacency asked for, and
+    point it is `ApproximateDP`, but for 1e-9 of delta; what the guarantees of least delta add up to holds exactly, as there. As there, the guarantees must hold under the adjacency asked for, and
     inside a sampling scheme under add/remove too, a null record being as none.
 
     >>> from hockeystick import Gaussian, account
@@ -233,6 +234,11 @@ class DeclaredProfile(Mechanism):
     def simplified(self) -> Step | None:
         at_zero = any(e == 0.0 == d for e, d in zip(self.epsilons, self.deltas, strict=True))
         return None if at_zero and self.error == 0.0 else self
+
+    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
+        """The one of the least delta, which the curve's rounding raises: there it would have no epsilon."""
+        delta, epsilon = min(zip(self.deltas, self.epsilons, strict=True))
+        return ExactGuarantee(Fraction(epsilon), min(Fraction(1), Fraction(delta) + Fraction(self.error)))
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """The pair of the curve; of a group, of the curve applied as often."""
