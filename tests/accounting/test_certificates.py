@@ -388,6 +388,19 @@ def test_that_delta_is_at_most_one_needs_no_evidence(adjacency: str) -> None:
     assert not verify(changed(text, "directions", 0, "delta", to=0.999)).accepted
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize(
+    "step", [hs.ApproximateDP(0.5, 1e-6), hs.mechanisms.DeclaredProfile([0.5], [1e-6])], ids=str
+)
+def test_a_budget_that_is_spent_to_its_end_is_certified(step: hs.mechanisms.Step, steps: int) -> None:
+    delta = steps * 1e-6
+    report = hs.account(step * steps).report(delta=delta, risks=False)
+    (claim,) = json.loads(report.certificate())["claims"]
+    assert report.epsilon is not None
+    assert report.epsilon.upper < claim["epsilon"] <= report.epsilon.upper * (1.0 + 1e-9)
+    assert delta < claim["delta"] <= delta * 1.001
+
+
 def test_what_cannot_be_certified_is_refused() -> None:
     discrete = hs.account(hs.DiscreteLaplace(5.0)).report(delta=1e-5)
     with pytest.raises(hs.ParameterError, match="DiscreteLaplace"):

@@ -38,8 +38,10 @@ def certificate(source: PrivacyProfile, answers: Sequence[tuple[float, float, st
     release, claims = to_dict(Process(process.items)), []  # what is accounted, whatever it stands for
     for point, upper, asked in answers:
         if asked == "epsilon":
-            epsilon = upper if point == 0.0 else source.epsilon(point / (1.0 + slack))
-            epsilon, delta = math.nextafter(epsilon + 1e-12 * abs(epsilon), math.inf), point
+            epsilon, delta = upper if point == 0.0 else source.epsilon(point / (1.0 + slack)), point
+            if math.isinf(epsilon):  # where a declared budget is spent to its end, less has none
+                epsilon, delta = upper, point * (1.0 + slack)
+            epsilon = math.nextafter(epsilon + 1e-12 * abs(epsilon), math.inf)
         else:
             epsilon, delta = point, 0.0 if upper == 0.0 else max(upper * (1.0 + slack), 1e-300)
         if not (math.isfinite(epsilon) and delta < 1.0):
