@@ -122,6 +122,8 @@ def test_plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["calibrate", *FIND, "max-batch-size", "--sampler", "without-replacement"], "--find max-batch-size"),
         # What would have no effect is refused: it was accepted.
         (["epsilon", *RUN, "--steps", "9", "--drop-last", "--delta", "1e-5"], "--drop-last"),
+        (["epsilon", *SAMPLED, "--drop-last", "--delta", "1e-5"], "not with --drop-last"),
+        (["epsilon", *SAMPLED, "--world-size", "4", "--delta", "1e-5"], "not with --world-size"),
         *[
             (["calibrate", "--find", find, "--tolerance", "1e-3", *UNKNOWN], "--tolerance")
             for find in ("steps", "epochs", "batch-size", "max-batch-size")

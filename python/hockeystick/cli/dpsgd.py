@@ -158,7 +158,10 @@ def _truncated(options: argparse.Namespace, of_data: dict[str, Any]) -> Composab
 def _of_data(options: argparse.Namespace, of_data: dict[str, Any]) -> DPSGD:
     """A run described by the sizes of its data and batches."""
     if options.sampling_probability is not None:
-        raise ParameterError("--sampling-probability: give it or --dataset-size with --batch-size, not both")
+        other = next(iter(of_data)).replace("_", "-")
+        raise ParameterError(
+            f"--sampling-probability: not with --{other}; give --dataset-size and --batch-size in its place"
+        )
     for name in ("dataset_size", "batch_size"):
         if name not in of_data:
             raise ParameterError(f"--{name.replace('_', '-')}: needed with these options")
