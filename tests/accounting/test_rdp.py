@@ -358,6 +358,13 @@ def test_declared_divergences_are_added_as_they_are(rest: hs.mechanisms.Process)
     assert rdp_curve(process, math.inf)[1] == math.inf
 
 
+@pytest.mark.parametrize("order", [1.0 + 2.0**-52, 1.5, 3.3, 2.0**53])
+def test_declared_divergences_that_underflow_are_no_less(order: float) -> None:
+    rho, steps = 5e-324, 2**53
+    (upper,) = rdp_curve(hs.ZCDP(rho) * steps, [order])[1]
+    assert Fraction(upper) >= Fraction(rho) * Fraction(order) * steps
+
+
 @pytest.mark.filterwarnings("error")
 def test_declared_divergences_have_a_best_order() -> None:
     epsilon, order = best_rdp_epsilon(hs.ZCDP(2.56), 1e-10)

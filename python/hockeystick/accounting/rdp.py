@@ -73,8 +73,10 @@ def _divergence(
         lower, upper = max(lower, low * (1.0 - 1e-15)), max(upper, high * (1.0 + 1e-15))
     if not declared or math.isinf(order):
         return lower, math.inf if declared else upper
-    moment = math.fsum(count * float(step.moments(np.array(order))) for step, count in declared)
-    return lower, upper + moment / (order - 1.0) * (1.0 + _MARGIN)
+    moments = [(float(step.moments(np.array(order))), count) for step, count in declared]
+    # Below the normal doubles roundings are not relative.
+    added = math.fsum(count * (moment / (order - 1.0) + 1e-300) for moment, count in moments)
+    return lower, upper + added * (1.0 + _MARGIN)
 
 
 def best_rdp_epsilon(
