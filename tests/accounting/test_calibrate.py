@@ -533,6 +533,24 @@ def test_nothing_beyond_the_limits_is_looked_at(rising: bool) -> None:
     assert 1.0 <= min(looked) <= max(looked) <= 2.0
 
 
+@pytest.mark.parametrize("rising", [True, False])
+def test_what_has_no_lower_bounds_is_looked_at_no_longer_than_it_takes_to_fit(rising: bool) -> None:
+    """Declared curves have none: no value beyond exceeds, and no accuracy shows it. It took twice as many looks, the longest ones."""
+    looked = []
+
+    def look(value: float, accuracy: float) -> Verdict:
+        looked.append(accuracy)
+        height = math.log(value / 3.0) * (1.0 if rising else -1.0)
+        return Verdict(height <= 0.0, False, height, 0.0)
+
+    found = Search(look, Axis(1e-3, 1e3, rising, False), 1e-6, 1.0).run(1.0)
+    assert found is not None
+    assert abs(found.value - 3.0) <= 1e-5
+    assert not found.tight
+    assert len(looked) <= 6
+    assert min(looked) >= 1e-8
+
+
 # The command line.
 
 DATA = ["--dataset-size", "6000", "--batch-size", "64"]

@@ -169,7 +169,7 @@ class Search:
         beyond = self._points.get(self._axis.beyond(fit.value, self._reach))
         if beyond is None:
             self._at(self._axis.beyond(fit.value, self._reach), self._accuracy(0.0, fit.value))
-        elif beyond.verdict.exceeds:
+        elif beyond.verdict.exceeds or not self._sees_below():
             return True
         elif self._reach > self._step or not self._refine(beyond):
             far = self._reach > _FURTHEST * (max(fit.value, 1.0) if self._axis.integer else 1.0)
@@ -177,6 +177,11 @@ class Search:
                 return True
             self._reach *= 8  # how far is the nearest value that can be shown to exceed?
         return False
+
+    def _sees_below(self) -> bool:
+        """Whether any look had a lower bound: of what is declared there is none, however long one looks. (An integer may still fit.)"""
+        looks = (point.verdict for point in self._points.values())
+        return self._axis.integer or any(look.exceeds or look.error > 0.0 for look in looks)
 
     def _found(self) -> Found | None:
         """What the looks so far have shown."""
