@@ -158,7 +158,9 @@ class ExponentialMechanism(_OfEpsilon):
             return discrete(atoms.randomized_response(reach))
         if reach < _LEAST_RANGE:
             return _core.bracket_pair(NOTHING, discrete(atoms.randomized_response(reach)))
-        nodes = np.linspace(0.0, reach, _NODES)
-        missed = np.expm1(0.5 * (nodes - reach))
+        # Multiples of one double of 40 bits, up to the reach and next to nothing more: on that lattice losses add up exactly.
+        mantissa, exponent = math.frexp(math.nextafter(reach / (_NODES - 1), math.inf))
+        nodes = math.ldexp(math.ceil(mantissa * 2.0**40), exponent - 40) * np.arange(float(_NODES))
+        missed = np.expm1(0.5 * np.minimum(0.0, nodes - reach))
         delta = missed * (missed / -np.expm1(-reach))  # the square may be less than any double
         return Curve.of_symmetric(nodes, delta).pair()
