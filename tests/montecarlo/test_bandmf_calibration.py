@@ -37,6 +37,15 @@ def test_result_keeps_the_budget_where_the_truth_is_known() -> None:
         assert least <= found.noise_multiplier <= 1.6 * least
 
 
+def test_an_example_that_hardly_takes_part_needs_hardly_any_noise() -> None:
+    # The verdict turns at once, where rounding of the losses is all that is seen.
+    for seed in range(6):
+        found = calibrate_bandmf(
+            hs.Identity(1), hs.BMinSep(1, 1, 2.8e-4), 0.1, 0.026, seed=seed, method="plain"
+        )
+        assert not found.fell_back
+
+
 def test_what_is_released_besides_is_named_without_samples_too() -> None:
     scheme, others = hs.CyclicPoisson(STEPS, 4, 0.1), hs.Gaussian(9.0)
     found = calibrate_bandmf(STRATEGY, scheme, 1.0, 0.05, composed_with=others)

@@ -283,7 +283,10 @@ def decide(
 _SPREAD = (4.0, 2.75, 2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -1.5, -2.0)
 """Where the candidates of plain samples lie around the pilot's guess, in standard deviations of where the verifier's
 verdict turns: the first is hardly ever rejected, the last hardly ever accepted (*speed*)."""
-
+_APART = 5e-3
+"""Logarithms of noise multipliers that these are apart at least (*speed*: the search is no finer)."""
+_QUIETEST = 14.0
+"""Below the noise where it begins by so many logarithms a search ends: the example hardly ever takes part, and hardly any noise is enough (*speed*)."""
 _NEAR = 0.12
 """Logarithms of noise multipliers that are near each other (*speed*)."""
 _SEARCH_SAMPLES, _LINE_SAMPLES = 8192, 49_152
@@ -291,7 +294,7 @@ _SEARCH_SAMPLES, _LINE_SAMPLES = 8192, 49_152
 _COARSE, _FINE, _SAVED = 0.4, (0.5, 0.87), 0.007
 """delta over the delta that is tested, as the pilot sees it, at the candidates of weighted samples: the noisiest, and between what
 that of least noise is; the share of the noise that no other could save beyond that (*speed*)."""
-_SLOPE, _SLOPES = -30.0, (-200.0, -4.0)
+_SLOPE, _SLOPES = -30.0, (-200.0, -1.0)
 """d ln delta / d ln noise, where the pilot has not seen any, and between what it must be (*speed*)."""
 
 
@@ -308,7 +311,7 @@ def propose(
 
 
 def _with_plain_pilots(
-    make: Make, epsilon: float, plan: VerificationPlan, start: float, seed: int, options: RunOptions
+    make: Make, epsilon: float, plan: VerificationPlan, noisy: float, seed: int, options: RunOptions
 ) -> tuple[float, ...]:
     if plan.threshold == 0.0:
         return ()
@@ -335,35 +338,14 @@ def _with_plain_pilots(
         # Nothing seen: below what this many samples can show.
         return math.log(max(largest, 0.1 / samples)) - target
 
-    low = high = math.log(start)
-    while height(high, few, "coarse") > 0.0:
-        low, high = high, high + 0.25
-        if high > math.log(start) + 7.0:
-            return ()  # others that are released use it up
-    while low == high or height(low, few, "coarse") <= 0.0:
-        low, high = low - 0.25, low
-        if low < math.log(start) - 14.0:
-            # Hardly any noise is enough: the example hardly ever takes part.
-            return (math.exp(low),)
-    for _ in range(3):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if height(middle, few, "coarse") > 0.0 else (low, middle)
-
-    # Refine with as many samples as the verifier takes; delta falls like a power of the noise.
-    place = 0.5 * (low + high)
-    slope, before = -6.0, (place, height(place, plan.samples, "fine"))
-    for _ in range(3):
-        place = before[0] - max(-0.2, min(0.2, before[1] / slope))
-        here = (place, height(place, plan.samples, "fine"))
-        if abs(here[0] - before[0]) > 1e-3:
-            slope = min(-1.0, max(-200.0, (here[1] - before[1]) / (here[0] - before[0])))
-        before = here
-        if abs(here[1]) < 0.02:
-            break
-    place = before[0] - max(-0.2, min(0.2, before[1] / slope))
-    # Both the pilot's and the verifier's mean vary around the truth.
-    deviation = math.sqrt(2.0) * relative_error / -slope
-    return tuple(math.exp(place + spread * max(deviation, 1e-4)) for spread in _SPREAD)
+    place = _near_root(lambda there: height(there, few, "coarse"), math.log(noisy), near=0.0)
+    if place < math.log(noisy) - _QUIETEST:
+        return (math.exp(place),)
+    # With as many samples as the verifier takes.
+    place, slope = _on_a_line(lambda near: height(near, plan.samples, "fine"), place)
+    # Both the pilot's and the verifier's mean vary around the truth; a verdict may also turn at once, somewhere near.
+    deviation = max(_APART, math.sqrt(2.0) * relative_error / -slope)
+    return tuple(math.exp(place + spread * deviation) for spread in _SPREAD)
 
 
 def _with_tilted_pilots(
@@ -393,8 +375,7 @@ def _with_tilted_pilots(
     except ParameterError:
         # Pilots see nothing of delta, down to noise with which no losses can be drawn.
         return ()
-    if place < math.log(noisy) - 14.0:
-        # Hardly any noise is enough: the example hardly ever takes part.
+    if place < math.log(noisy) - _QUIETEST:
         return (math.exp(place),)
     place, slope = _on_a_line(lambda near: height(near, _LINE_SAMPLES), place)
     fine = min(_FINE[1], max(_FINE[0], math.exp(_SAVED * slope)))
@@ -402,13 +383,13 @@ def _with_tilted_pilots(
     return tuple(math.exp(place + math.log(ratio) / slope) for ratio in ratios)
 
 
-def _near_root(height: Callable[[float], float], place: float) -> float:
-    """About where a height that falls, and may be far off or infinite away from its root, is 0."""
+def _near_root(height: Callable[[float], float], place: float, near: float = 1.0) -> float:
+    """About where a height that falls, and may be far off or infinite away from its root, is 0; below ``near`` its slope is known."""
     ends: list[tuple[float, float]] = []  # the nearest ones above and below the root
-    lowest, highest, step = place - 14.0, place + 1.5, 0.1
+    lowest, highest, step = place - _QUIETEST, place + 1.5, 0.1
     while lowest <= place <= highest:
         here = height(place)
-        if abs(here) < 1.0:
+        if abs(here) < near:
             return place - here / _SLOPE
         ends = [*(end for end in ends if (end[1] > 0.0) != (here > 0.0)), (place, here)]
         if len(ends) == 2:
