@@ -24,6 +24,28 @@ _FURTHEST = 0.25  # *speed*: a share of the value; what exceeds that far beyond 
 _FLATTEST = 0.25  # *speed*: a plateau must not send an extrapolation to the end of the world
 
 
+def first_holding(
+    holds: Callable[[float], bool], start: float, end: float, tolerance: float = 0.0, finest: float = 0.0
+) -> float:
+    """The first number >= 0 on the way from ``start`` to ``end`` found for which this holds; ``end`` if there is none.
+
+    It holds from there on, so that halving finds it; for whatever is found it holds. It is found to within a
+    relative ``tolerance``, and not below ``finest``.
+    """
+    while True:
+        middle = 0.5 * (start + end)
+        # Near zero halving alone would take a thousand steps.
+        if 0.0 < 4.0 * min(start, end) < max(start, end):
+            middle = math.sqrt(start) * math.sqrt(end)
+        close = abs(end - start) <= tolerance * min(start, end)
+        if close or max(start, end) < finest or middle in (start, end):
+            return end
+        if holds(middle):
+            end = middle
+        else:
+            start = middle
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What one look showed.

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .._base.bounds import Bounds, round_up
+from .._base.search import first_holding
 from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, integer, real
 
 _LEAST_FAILURE = 2.0**-50
@@ -97,40 +98,8 @@ def mean_interval(mean: float, samples: int, confidence: float, bound: float = 1
         return Bounds(0.0, 0.0)
     share = min(mean / bound, 1.0)
     needed = math.log(2.0 / (1.0 - confidence)) / samples * (1.0 + _SLACK)
-    above, below = (first_proven(lambda p: kl(share, p) >= needed, share, end) for end in (1.0, 0.0))
+    above, below = (first_holding(lambda p: kl(share, p) >= needed, share, end) for end in (1.0, 0.0))
     return Bounds(below * bound * (1.0 - _SLACK), min(bound, above * bound * (1.0 + _SLACK)))
-
-
-def first_proven(
-    proven: Callable[[float], bool], start: float, end: float, tolerance: float = 0.0, finest: float = 0.0
-) -> float:
-    """The first mean on the way from ``start`` to ``end`` found to be proven wrong; ``end`` if there is none.
-
-    The evidence grows on the way, so that halving finds it; whatever is found is proven. It is found to within a
-    relative ``tolerance``, and not below ``finest``.
-    """
-    while True:
-        middle = 0.5 * (start + end)
-        # Near zero halving alone would take a thousand steps.
-        if 0.0 < 4.0 * min(start, end) < max(start, end):
-            middle = math.sqrt(start) * math.sqrt(end)
-        close = abs(end - start) <= tolerance * min(start, end)
-        if close or max(start, end) < finest or middle in (start, end):
-            return end
-        if proven(middle):
-            end = middle
-        else:
-            start = middle
-
-
-def accepts(estimate: float, threshold: float) -> bool:
-    """Whether a verifier accepts: the estimate is a number, and at most the threshold.
-
-    >>> accepts(1e-6, 1e-5), accepts(float("nan"), 1e-5)
-    (True, False)
-    """
-    # nan compares false, so it is rejected.
-    return bool(estimate <= threshold)
 
 
 @dataclass(frozen=True)
@@ -264,13 +233,10 @@ def _largest_threshold(target: float, samples: int) -> VerificationPlan:
         except ParameterError:
             return False
 
-    low, high = 0.0, target
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if suffices(middle) else (low, middle)
-    found = _fewest_samples(target, low)
-    failure = _failure(low, found.tested_delta, samples)
-    return VerificationPlan(target, low, samples, found.tested_delta, failure)
+    threshold = first_holding(suffices, target, 0.0, 2.0**-52, 2.0**-60 * target)
+    found = _fewest_samples(target, threshold)
+    failure = _failure(threshold, found.tested_delta, samples)
+    return VerificationPlan(target, threshold, samples, found.tested_delta, failure)
 
 
 def _golden(function: Callable[[float], float], low: float, high: float) -> float:

@@ -28,9 +28,9 @@ from typing import TypeAlias
 import numpy as np
 
 from .._base.bounds import Bounds
+from .._base.search import first_holding
 from .._base.types import Array
 from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, instance, integer, real
-from .confidence import first_proven
 from .empirical import Empirical
 
 Bets: TypeAlias = "tuple[tuple[float, float], ...]"
@@ -92,7 +92,7 @@ def plan_bets(pilot: Empirical, samples: int, failure_probability: float, side: 
 
     end = 1.0 - 1e-12 if below else 2.0**-70
     start = min(max(_mean(pilot), 2.0**-69), 1.0 - 2e-12)
-    bound = first_proven(lambda m: float(gains(m).max()) >= needed, start, end, 1e-4, _SPREAD_ABSOLUTE)
+    bound = first_holding(lambda m: float(gains(m).max()) >= needed, start, end, 1e-4, _SPREAD_ABSOLUTE)
     return insured(float(SHARES[gains(bound).argmax()]), samples, failure)
 
 
@@ -191,7 +191,7 @@ def _bound(
     stakes = default_bets(max(1, seen.count), failure) if bets is None else bets
     needed = math.log(1.0 / failure) * (1.0 + _SLACK)
     # Below the grid's resolution nothing is proven.
-    return first_proven(
+    return first_holding(
         lambda m: evidence(seen, m, stakes) >= needed, _mean(seen), end, _SLACK, _SPREAD_ABSOLUTE
     )
 

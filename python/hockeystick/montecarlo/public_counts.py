@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from bisect import bisect_left
 
 import numpy as np
 
@@ -115,9 +116,8 @@ def largest_count(scheme: TruncatedBMinSep) -> int:
 
 def rarely_exceeded(trials: int, probability: float, times: int) -> int:
     """A number that one of so many binomial counts exceeds with probability at most `LARGE_COUNT_RISK`."""
-    low, high = -1, trials  # exceeding `high` is rare enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        chance = times * tail(trials, probability, middle + 1).high
-        low, high = (low, middle) if chance <= LARGE_COUNT_RISK else (middle, high)
-    return high
+
+    def is_rare(count: int) -> bool:
+        return times * tail(trials, probability, count + 1).high <= LARGE_COUNT_RISK
+
+    return bisect_left(range(trials), True, key=is_rare)

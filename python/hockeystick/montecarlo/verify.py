@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 from .._base.bounds import round_up
 from .._base.validation import MAX_COUNT, ParameterError, real
 from .bounded import BoundedValues
-from .confidence import VerificationPlan, accepts, kl
+from .confidence import VerificationPlan, kl
 from .direction import Direction, Sampled, cases
 from .empirical import Empirical
 from .evidence import MeanTest, divide_target, plan_test
@@ -167,9 +167,9 @@ def _compare(values: Direction, threshold: float, samples: int, seed: int, optio
     blocks = -(-samples // size)
     most = threshold * blocks * size
     kept = options.file(f"{values.label}.tally").in_samples(size)
-    tally = values.tally(seed, 0, blocks, kept, stop=lambda seen: not accepts(seen.sum(), most))
+    tally = values.tally(seed, 0, blocks, kept, stop=lambda seen: not seen.sum() <= most)
     mean = tally.mean(blocks * size)
-    return Verdict(tally.blocks == blocks and accepts(mean, threshold), mean, tally.blocks * size)
+    return Verdict(tally.blocks == blocks and mean <= threshold, mean, tally.blocks * size)
 
 
 def _by_tilted_samples(

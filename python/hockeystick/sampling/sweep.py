@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._base.bounds import exactly, round_down
+from .._base.search import first_holding
 from .._base.types import Array
 from .._base.validation import ParameterError, entries, instance, integer, real
 from .attribution import AttributionGraph
@@ -58,14 +59,7 @@ def sampling_probability_for(graph: AttributionGraph, expected_batch: float, min
         )
     first = int(np.argmax(values >= target))
     low, high = (float(grid[first - 1]) if first else 0.0), float(grid[first])
-    while True:
-        middle = 0.5 * (low + high)
-        if not low < middle < high:
-            return high
-        if _expected(middle, window, sizes, counts) >= target:
-            high = middle
-        else:
-            low = middle
+    return first_holding(lambda p: _expected(p, window, sizes, counts) >= target, low, high)
 
 
 def _histogram(graph: AttributionGraph) -> tuple[Array, Array]:
