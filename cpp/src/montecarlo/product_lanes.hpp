@@ -11,47 +11,9 @@ namespace {
 
 using namespace hockeystick::kernels;
 
-constexpr std::size_t strip = 8;  // speed: outputs computed together, so that each row is loaded once
-
-// One filter's outputs in whole strips; their number. Speed: on its own, GCC keeps what its loops need in
-// registers.
-[[gnu::noinline]] std::size_t correlate_strips(const double* rows, const double* filter, std::size_t bands,
-                                               std::size_t count, double* out) {
-    std::size_t i = 0;
-    for (; i + strip <= count; i += strip) {
-        for (std::size_t column = 0; column < group; column += width) {
-            const double* x = rows + i * group + column;
-            V sum[strip];
-            for (auto& s : sum) s = splat(0);
-            // Row r of the strip meets coefficient r - j of output j: the first and last rows miss some.
-#pragma GCC unroll 8
-            for (std::size_t r = 0; r < strip - 1; ++r) {
-                const V value = load(x + r * group);
-#pragma GCC unroll 8
-                for (std::size_t j = 0; j <= r; ++j) sum[j] += splat(filter[r - j]) * value;
-            }
-            for (std::size_t r = strip - 1; r < bands; ++r) {
-                const V value = load(x + r * group);
-#pragma GCC unroll 8
-                for (std::size_t j = 0; j < strip; ++j) sum[j] += splat(filter[r - j]) * value;
-            }
-            x += bands * group;
-#pragma GCC unroll 8
-            for (std::size_t r = 0; r < strip - 1; ++r) {
-                const V value = load(x + r * group);
-#pragma GCC unroll 8
-                for (std::size_t j = r + 1; j < strip; ++j) sum[j] += splat(filter[bands + r - j]) * value;
-            }
-            for (std::size_t j = 0; j < strip; ++j) store(out + (i + j) * group + column, sum[j]);
-        }
-    }
-    return i;
-}
-
 void correlate(const double* rows, const double* filters, std::size_t stride, std::size_t bands,
                std::size_t count, double* out) {
-    const bool strips = stride == 0 && bands >= strip;
-    for (std::size_t i = strips ? correlate_strips(rows, filters, bands, count, out) : 0; i < count; ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
         const double* const filter = filters + i * stride;
         V sum[group / width];
         for (auto& s : sum) s = splat(0);
@@ -124,7 +86,7 @@ LANES_INLINE void level(Complex& a, Complex& b, Complex& c, Complex& d, const do
 
 // One level, a quarter of the rows apart.
 template <bool back>
-void single_pass(const double* in, double* out, std::size_t size, const double* twiddles) {
+void pass(const double* in, double* out, std::size_t size, const double* twiddles) {
     const std::size_t quarter = size / 4 * group;
     for (std::size_t k = 0; k < quarter; k += group, twiddles += 6) {
         for (std::size_t column = 0; column < half_group; column += width) {
@@ -137,46 +99,6 @@ void single_pass(const double* in, double* out, std::size_t size, const double* 
             store_complex(y + quarter, b);
             store_complex(y + 2 * quarter, c);
             store_complex(y + 3 * quarter, d);
-        }
-    }
-}
-
-// Two levels at once, a sixteenth of the rows apart: half of the traffic with the slower caches.
-template <bool back>
-void double_pass(const double* in, double* out, std::size_t size, const double* twiddles) {
-    const std::size_t sixteenth = size / 16 * group;
-    const double* const inner = twiddles + size / 4 * 6;
-    for (std::size_t k = 0; k < size / 16; ++k) {
-        for (std::size_t column = 0; column < half_group; column += width) {
-            Complex x[4][4];  // [a][b]: row k + (4 a + b) size/16
-            const double* const from = in + k * group + column;
-#pragma GCC unroll 4
-            for (std::size_t b = 0; b < 4; ++b) {
-#pragma GCC unroll 4
-                for (std::size_t a = 0; a < 4; ++a) {
-                    const std::size_t row = back ? 4 * b + a : 4 * a + b;
-                    x[back ? b : a][back ? a : b] = load_complex(from + row * sixteenth);
-                }
-                if constexpr (back) {
-                    level<true>(x[b][0], x[b][1], x[b][2], x[b][3], inner + 6 * k);
-                } else {
-                    level<false>(x[0][b], x[1][b], x[2][b], x[3][b], twiddles + 6 * (k + b * (size / 16)));
-                }
-            }
-            double* const to = out + k * group + column;
-#pragma GCC unroll 4
-            for (std::size_t b = 0; b < 4; ++b) {
-                if constexpr (back) {
-                    level<true>(x[0][b], x[1][b], x[2][b], x[3][b], twiddles + 6 * (k + b * (size / 16)));
-                } else {
-                    level<false>(x[b][0], x[b][1], x[b][2], x[b][3], inner + 6 * k);
-                }
-#pragma GCC unroll 4
-                for (std::size_t a = 0; a < 4; ++a) {
-                    const std::size_t row = back ? 4 * a + b : 4 * b + a;
-                    store_complex(to + row * sixteenth, x[back ? a : b][back ? b : a]);
-                }
-            }
         }
     }
 }
@@ -249,23 +171,13 @@ void convolve_level(const double* in, double* x, std::size_t size, const double*
                     const double* spectrum) {
     if (size == 4) return convolve_four(x, spectrum);
     if (size == 8) return convolve_eight(x, spectrum);
-    const bool two_levels = size >= 64 && size <= 256;
-    const std::size_t parts = two_levels ? 16 : 4, part = size / parts;
-    const double* const next = twiddles + (two_levels ? size / 4 * 6 + size / 16 * 6 : size / 4 * 6);
-    if (two_levels) {
-        double_pass<false>(in, x, size, twiddles);
-    } else {
-        single_pass<false>(in, x, size, twiddles);
+    const std::size_t quarter = size / 4;
+    pass<false>(in, x, size, twiddles);
+    for (std::size_t j = 0; j < 4; ++j) {
+        double* const rows = x + j * quarter * group;
+        convolve_level(rows, rows, quarter, twiddles + 6 * quarter, spectrum + 2 * j * quarter);
     }
-    for (std::size_t j = 0; j < parts; ++j) {
-        double* const rows = x + j * part * group;
-        convolve_level(rows, rows, part, next, spectrum + 2 * j * part);
-    }
-    if (two_levels) {
-        double_pass<true>(x, x, size, twiddles);
-    } else {
-        single_pass<true>(x, x, size, twiddles);
-    }
+    pass<true>(x, x, size, twiddles);
 }
 
 void convolve(const double* rows, std::size_t size, const double* twiddles, const double* spectrum,
@@ -290,7 +202,7 @@ void transform(std::size_t size, const double* twiddles, double* work) {
         return;
     }
     const std::size_t quarter = size / 4;
-    single_pass<false>(work, work, size, twiddles);
+    pass<false>(work, work, size, twiddles);
     for (std::size_t j = 0; j < 4; ++j) {
         transform(quarter, twiddles + 6 * quarter, work + j * quarter * group);
     }
