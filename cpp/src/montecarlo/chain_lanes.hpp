@@ -135,7 +135,6 @@ constexpr std::size_t abreast = 2;  // speed
 template <typename Hits>
 LANES_INLINE void advance_long(Chain& chain, const Hits& hits, const double* products,
                                const double* half_norms, std::size_t first, std::size_t count) {
-    const bool may_stay = chain.stay.mantissa > 0;
     const Scaled stay = constant(chain.stay);
     std::size_t slot = chain.slot;
     for (std::size_t column = 0; column < group; column += abreast * width) {
@@ -150,13 +149,7 @@ LANES_INLINE void advance_long(Chain& chain, const Hits& hits, const double* pro
                 const std::size_t at = column + v * width;
                 const std::size_t place = slot * group + at;
                 const Scaled arriving = load_scaled(chain.ring, place);
-                // Whoever may stay out stays available with some weight, from the first iteration on.
-                available[v] =
-                    may_stay ? normalised_nonzero(stay * available[v] + arriving) : normalised(arriving);
-                if (chain.option_count == 0) {
-                    store_scaled(chain.ring, place, zero());
-                    continue;
-                }
+                available[v] = normalised(stay * available[v] + arriving);
                 const V product = load(products + row * group + at);
                 store_scaled(chain.ring, place,
                              hits.hit(row * group + at, product, half_norms[row]) * available[v]);
@@ -372,10 +365,7 @@ void advance_truncated(Chain* chains, std::size_t number, const Truncation& trun
 
 void finish(const Chain& chain, double* out) {
     for (std::size_t at = 0; at < group; at += width) {
-        Scaled sum = constant(chain.outside);
-        if (chain.stay.mantissa > 0) {
-            sum = sum + constant(chain.stay) * load_scaled(chain.free, at);
-        }
+        Scaled sum = constant(chain.outside) + constant(chain.stay) * load_scaled(chain.free, at);
         for (std::size_t slot = 0; slot < chain.separation; ++slot) {
             sum = normalised(sum + load_ring(chain, slot, at));
         }
@@ -383,38 +373,32 @@ void finish(const Chain& chain, double* out) {
     }
 }
 
+// The weight of "barred" before iteration `offset` of the chunk: by a sample of this one, or of the one
+// before.
+LANES_INLINE Scaled blocked_at(const BlockedChain& chain, std::size_t column) {
+    const Scaled suffix = load_scaled(chain.suffix, chain.offset * group + column);
+    if (chain.offset == 0) return suffix;
+    return load_scaled(chain.front, column) + constant(chain.powers[chain.offset]) * suffix;
+}
+
 void advance_blocked(BlockedChain& chain, const double* products, const double* half_norms,
                      std::size_t count) {
     const Scaled stay = constant(chain.stay), leave = constant(chain.leave);
-    const bool may_stay = chain.stay.mantissa > 0, may_leave = chain.leave.mantissa > 0;
     const Scaled release = constant(chain.powers[chain.window]);
     for (std::size_t row = 0; row < count; ++row) {
-        const std::size_t offset = chain.offset;
-        const Scaled decay = constant(chain.powers[offset]);
         for (std::size_t column = 0; column < group; column += width) {
-            const std::size_t at = offset * group + column;
-            // Before this iteration: available, or blocked since a sample in the last `window` iterations.
-            Scaled available = load_scaled(chain.free, column);
-            const Scaled front = load_scaled(chain.front, column);
-            const Scaled suffix = load_scaled(chain.suffix, at);
-            const Scaled blocked = offset == 0 ? suffix : (may_stay ? front + decay * suffix : front);
-            // Sampled in this iteration.
+            const std::size_t at = chain.offset * group + column;
+            const Scaled available = load_scaled(chain.free, column);
             const V product = load(products + row * group + column);
-            Scaled sampled = zero();
-            if (may_leave) {
-                sampled =
-                    likelihood(chain.options, chain.option_count, product, half_norms[row]) * available +
-                    leave * blocked;
-            }
-            sampled = normalised(sampled);
+            const Scaled sampled = normalised(
+                likelihood(chain.options, chain.option_count, product, half_norms[row]) * available +
+                leave * blocked_at(chain, column));
             // Available next: not sampled now, or the last sample just left the window.
-            const Scaled leaving = load_scaled(chain.past, at);
-            Scaled next = may_stay ? stay * available : zero();
-            if (may_stay) next = next + release * leaving;
-            store_scaled(chain.free, column, normalised(next));
+            store_scaled(chain.free, column,
+                         normalised(stay * available + release * load_scaled(chain.past, at)));
             store_scaled(chain.now, at, sampled);
-            store_scaled(chain.front, column,
-                         normalised(offset == 0 || !may_stay ? sampled : stay * front + sampled));
+            const Scaled front = chain.offset == 0 ? zero() : load_scaled(chain.front, column);
+            store_scaled(chain.front, column, normalised(stay * front + sampled));
         }
         if (++chain.offset < chain.window) continue;
         // The chunk is complete: it becomes the past, with its suffix sums.
@@ -425,12 +409,7 @@ void advance_blocked(BlockedChain& chain, const double* products, const double* 
                 const std::size_t at = a * group + column;
                 const Scaled value = load_scaled(chain.now, at);
                 store_scaled(chain.past, at, value);
-                const std::size_t age = chain.window - 1 - a;
-                if (age == 0) {
-                    sum = value;
-                } else if (may_stay) {
-                    sum = normalised(sum + constant(chain.powers[age]) * value);
-                }
+                sum = normalised(sum + constant(chain.powers[chain.window - 1 - a]) * value);
                 store_scaled(chain.suffix, at, sum);
             }
         }
@@ -438,16 +417,9 @@ void advance_blocked(BlockedChain& chain, const double* products, const double* 
 }
 
 void finish_blocked(const BlockedChain& chain, double* out) {
-    const bool may_stay = chain.stay.mantissa > 0;
     for (std::size_t column = 0; column < group; column += width) {
-        const std::size_t at = chain.offset * group + column;
         const Scaled available = load_scaled(chain.free, column);
-        const Scaled front = load_scaled(chain.front, column);
-        const Scaled suffix = load_scaled(chain.suffix, at);
-        const Scaled blocked = chain.offset == 0 ? suffix
-                               : may_stay        ? front + constant(chain.powers[chain.offset]) * suffix
-                                                 : front;
-        store(out + column, logarithm(normalised(available + blocked)));
+        store(out + column, logarithm(normalised(available + blocked_at(chain, column))));
     }
 }
 

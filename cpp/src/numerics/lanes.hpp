@@ -176,12 +176,6 @@ LANES_INLINE Scaled normalised(const Scaled& a) {
             select(ordinary, a.exponent + exponent_of(a.mantissa), exponent)};
 }
 
-// The same for numbers that are not 0.
-LANES_INLINE Scaled normalised_nonzero(const Scaled& a) {
-    return {select(a.mantissa > splat(0), without_exponent(a.mantissa), a.mantissa),
-            a.exponent + exponent_of(a.mantissa)};
-}
-
 // e^x for |x| < 2^50, with a mantissa in [0.7, 1.42].
 LANES_INLINE Scaled exponential(V x) {
     const V k = round(x * splat(polynomial::log2_e));
