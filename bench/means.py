@@ -14,7 +14,7 @@ from collections.abc import Callable
 import hockeystick as hs
 import numpy as np
 from hockeystick.montecarlo.empirical import Empirical
-from hockeystick.montecarlo.evidence import evidence_below
+from hockeystick.montecarlo.evidence import evidence_against
 
 Draw = Callable[[np.random.Generator, int], "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"]
 
@@ -72,7 +72,7 @@ def alarms(repetitions: int = 20_000, samples: int = 300, rate: float = 0.05) ->
         for _ in range(repetitions):
             values = draw(rng, samples)
             seen = Empirical.of(values)
-            counts["betting"] += evidence_below(seen, mean) >= math.log(1.0 / rate)
+            counts["betting"] += evidence_against(seen, mean) >= math.log(1.0 / rate)
             counts["normal"] += values.mean() + 1.645 * values.std(ddof=1) / math.sqrt(samples) < mean
         print(f"{name:32}" + "".join(f"{count / repetitions:12.4f}" for count in counts.values()))
 

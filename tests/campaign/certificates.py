@@ -26,7 +26,7 @@ import hockeystick as hs
 from hockeystick.mechanisms import DeclaredProfile
 from hockeystick.mechanisms.steps import from_dict
 from hockeystick.montecarlo import Empirical, mean_interval
-from hockeystick.montecarlo.evidence import evidence_below
+from hockeystick.montecarlo.evidence import evidence_against
 from hockeystick.verify import check
 from hockeystick.verify.document import write
 
@@ -157,7 +157,7 @@ def _proven(entry: dict[str, Any]) -> bool:
         shown = mean_interval(float(total), count, 1.0 - 2.0 * q, largest).upper
         return 0 <= total <= largest and shown <= entry["delta"] * (1.0 + 1e-9)
     seen = Empirical(tuple(int(mass, 16) for mass in entry["masses"]))
-    evidence = evidence_below(seen, entry["mean"], tuple(map(tuple, entry["bets"])))
+    evidence = evidence_against(seen, entry["mean"], tuple(map(tuple, entry["bets"])))
     return seen.count == count and evidence >= -math.log(q) - 1e-6
 
 

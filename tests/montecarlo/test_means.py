@@ -16,8 +16,7 @@ from hockeystick.montecarlo.evidence import (
     MeanTest,
     default_bets,
     divide_target,
-    evidence_above,
-    evidence_below,
+    evidence_against,
     lower_bound,
     plan_test,
     scaled_threshold,
@@ -70,9 +69,9 @@ def test_false_alarms(name: str) -> None:
     for _ in range(1000):
         values = draw(rng, size)
         seen = Empirical.of(values)
-        alarms["below"] += evidence_below(seen, mean) >= math.log(1.0 / rate)
-        alarms["above"] += evidence_above(seen, mean) >= math.log(1.0 / rate)
-        alarms["planned"] += evidence_below(seen, mean, planned.bets) >= math.log(1.0 / rate)
+        alarms["below"] += evidence_against(seen, mean) >= math.log(1.0 / rate)
+        alarms["above"] += evidence_against(seen, mean, side="above") >= math.log(1.0 / rate)
+        alarms["planned"] += evidence_against(seen, mean, planned.bets) >= math.log(1.0 / rate)
         deviation = values.std(ddof=1)
         normal += values.mean() + 1.645 * deviation / math.sqrt(size) < mean
     # Pr[Binomial(1000, .05) > 72] < 1e-3.
@@ -90,8 +89,12 @@ def test_false_alarms_of_every_bernoulli_law(samples: int, rate: float) -> None:
     needed = math.log(1.0 / rate)
     for mean in [1e-6, 1e-3, 0.02, 0.2, 0.5, 0.8, 0.99, 1.0 - 1e-5]:
         weights = binom.pmf(counts, samples, mean)
-        below = sum(w for w, law in zip(weights, laws, strict=True) if evidence_below(law, mean) >= needed)
-        above = sum(w for w, law in zip(weights, laws, strict=True) if evidence_above(law, mean) >= needed)
+        below = sum(w for w, law in zip(weights, laws, strict=True) if evidence_against(law, mean) >= needed)
+        above = sum(
+            w
+            for w, law in zip(weights, laws, strict=True)
+            if evidence_against(law, mean, side="above") >= needed
+        )
         assert max(below, above) <= rate
 
 
@@ -105,8 +108,8 @@ def test_capital_is_fair(atoms: tuple[float, float, float]) -> None:
     for weights in [(0.9, 0.05, 0.05), (0.2, 0.2, 0.6), (0.5, 0.499, 0.001)]:
         mean = float(np.dot(atoms, weights))
         chances = multinomial.pmf(outcomes, samples, weights)
-        for side in (evidence_below, evidence_above):
-            capital = [side(law, mean, bets) for law in laws]
+        for side in ("below", "above"):
+            capital = [evidence_against(law, mean, bets, side) for law in laws]
             assert sum(p * math.exp(w) for p, w in zip(chances, capital, strict=True) if w > 0.0) <= 1.0
 
 
@@ -130,9 +133,9 @@ def test_evidence_never_exceeds_the_capital(values: list[float], mean: float) ->
     bets = ((1.0, 0.25), (0.999, 0.25), (0.3, 0.25), (1e-6, 0.25))
     seen = Empirical.of(values)
     with mp.workdps(40):
-        for below, side in [(True, evidence_below), (False, evidence_above)]:
+        for below, side in [(True, "below"), (False, "above")]:
             truth = exact_capital(values, mean, bets, below)
-            found = side(seen, mean, bets)
+            found = evidence_against(seen, mean, bets, side)
             assert mp.exp(mp.mpf(found)) <= max(mp.mpf(1), truth)
             # On the grid nothing is lost but round-off.
             atoms, counts = seen.atoms()
@@ -163,7 +166,7 @@ def test_betting_beats_chernoff_at_its_own_bet() -> None:
         seen = Empirical.of(law)
         m = min(0.9, 1.3 * seen.mean)
         chernoff = seen.count * kl(seen.mean, m)
-        assert evidence_below(seen, m, ((1.0 - seen.mean / m, 1.0),)) >= chernoff * (1.0 - 1e-6)
+        assert evidence_against(seen, m, ((1.0 - seen.mean / m, 1.0),)) >= chernoff * (1.0 - 1e-6)
 
 
 @given(
@@ -180,11 +183,11 @@ def test_bounds_are_where_the_evidence_says(values: list[float], failure: float,
     needed = math.log(2.0 / failure)
     bets = default_bets(max(1, seen.count), failure / 2.0)
     if upper < 1.0:
-        assert evidence_below(seen, upper, bets) >= needed * (1.0 - 1e-12)
-        assert evidence_below(seen, mean + 0.999 * (upper - mean), bets) < needed
+        assert evidence_against(seen, upper, bets) >= needed * (1.0 - 1e-12)
+        assert evidence_against(seen, mean + 0.999 * (upper - mean), bets) < needed
     if lower > 0.0:
-        assert evidence_above(seen, lower, bets) >= needed * (1.0 - 1e-12)
-        assert evidence_above(seen, lower + 0.001 * (mean - lower), bets) < needed
+        assert evidence_against(seen, lower, bets, "above") >= needed * (1.0 - 1e-12)
+        assert evidence_against(seen, lower + 0.001 * (mean - lower), bets, "above") < needed
 
 
 def test_widths() -> None:
@@ -225,7 +228,7 @@ def test_values_out_of_range_are_errors() -> None:
             Empirical.of([0.5, bad])
     nothing = Empirical.of([])
     assert hs.montecarlo.mean_bounds(nothing, 0.1) == (0.0, 1.0)
-    assert evidence_below(nothing, 0.5) == 0.0
+    assert evidence_against(nothing, 0.5) == 0.0
     for masses in [(0,) * 641, (1,) + (0,) * 641, (-UNIT, 2 * UNIT) + (0,) * 640]:
         with pytest.raises(hs.ParameterError, match="masses"):
             Empirical(masses)
@@ -369,7 +372,7 @@ def test_tests_that_prove_nothing_are_refused(change: dict[str, Any]) -> None:
     staked_twice = ((0.5, 0.6), (0.4, 0.6))
     for ask in (
         lambda: evidence.checked_bets(staked_twice),
-        lambda: evidence_below(Empirical.of([0.0]), 0.5, staked_twice),
+        lambda: evidence_against(Empirical.of([0.0]), 0.5, staked_twice),
         lambda: upper_bound(Empirical.of([0.0]), 0.1, staked_twice),
     ):
         with pytest.raises(hs.ParameterError, match="sum to at most 1"):
@@ -413,8 +416,8 @@ def test_planned_bets_are_as_sound_and_narrower() -> None:
         bets = {side: evidence.plan_bets(pilot, 400, 0.05, side) for side in wrong}
         for _ in range(1000):
             seen = Empirical.of(draw(rng, 400))
-            wrong["below"] += evidence_below(seen, mean, bets["below"]) >= math.log(20.0)
-            wrong["above"] += evidence_above(seen, mean, bets["above"]) >= math.log(20.0)
+            wrong["below"] += evidence_against(seen, mean, bets["below"]) >= math.log(20.0)
+            wrong["above"] += evidence_against(seen, mean, bets["above"], "above") >= math.log(20.0)
         assert max(wrong.values()) <= 72
     seen = Empirical.of(rng.beta(1.0, 99.0, 50_000))
     planned, default = (

@@ -21,7 +21,7 @@ A verifier of Estimate-Verify-Release (Dong and Ganesh 2026, Appendix A) accepts
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -96,25 +96,16 @@ def plan_bets(pilot: Empirical, samples: int, failure_probability: float, side: 
     return insured(float(SHARES[gains(bound).argmax()]), samples, failure)
 
 
-def evidence_below(seen: Empirical, mean: float, bets: Bets | None = None) -> float:
-    """A lower bound on the evidence against "the expectation is at least ``mean``"; at least 0.
+def evidence_against(seen: Empirical, mean: float, bets: Bets | None = None, side: str = "below") -> float:
+    """A lower bound, at least 0, on the evidence against "the expectation is at least ``mean``"; for ``side="above"``, "at most".
 
     ``bets`` must have been fixed before any of the values was seen, and so must the number of values. None: `default_bets`
     for a failure probability of 1e-6.
     """
-    return _evidence(seen, mean, bets, 1.0)
-
-
-def evidence_above(seen: Empirical, mean: float, bets: Bets | None = None) -> float:
-    """A lower bound on the evidence against "the expectation is at most ``mean``"; see `evidence_below`."""
-    return _evidence(seen, mean, bets, -1.0)
-
-
-def _evidence(seen: Empirical, mean: float, bets: Bets | None, sign: float) -> float:
-    """``sign`` 1: against an expectation of at least ``mean``; -1: of at most that."""
     mean = real("mean", mean, 0.0, 1.0)
+    below = choice("side", side, ("below", "above")) == "below"
+    sign = 1.0 if below else -1.0
     mean = mean * (1.0 - sign * _SPREAD_RELATIVE) - sign * _SPREAD_ABSOLUTE
-    below = sign > 0.0
     if not seen.count or not (mean if below else 1.0 - mean) > 0.0:
         return 0.0
     points, weights = seen.atoms()
@@ -158,12 +149,12 @@ def upper_bound(seen: Empirical, failure_probability: float, bets: Bets | None =
 
     Number of values and bets must be fixed beforehand.
     """
-    return _bound(evidence_below, 1.0, seen, failure_probability, bets)
+    return _bound("below", 1.0, seen, failure_probability, bets)
 
 
 def lower_bound(seen: Empirical, failure_probability: float, bets: Bets | None = None) -> float:
     """What the expectation falls below with probability at most ``failure_probability``; see `upper_bound`."""
-    return _bound(evidence_above, 0.0, seen, failure_probability, bets)
+    return _bound("above", 0.0, seen, failure_probability, bets)
 
 
 def mean_bounds(seen: Empirical, failure_probability: float, pilot: Empirical | None = None) -> Bounds:
@@ -179,20 +170,18 @@ def mean_bounds(seen: Empirical, failure_probability: float, pilot: Empirical | 
     return Bounds(lower_bound(seen, half, above), upper_bound(seen, half, below))
 
 
-def _bound(
-    evidence: Callable[[Empirical, float, Bets], float],
-    end: float,
-    seen: Empirical,
-    failure: float,
-    bets: Bets | None,
-) -> float:
+def _bound(side: str, end: float, seen: Empirical, failure: float, bets: Bets | None) -> float:
     """The first mean on the way to ``end`` against which there is enough evidence."""
     failure = real("failure_probability", failure, 0.0, 1.0, open_low=True)
     stakes = default_bets(max(1, seen.count), failure) if bets is None else bets
     needed = math.log(1.0 / failure) * (1.0 + _SLACK)
     # Below the grid's resolution nothing is proven.
     return first_holding(
-        lambda m: evidence(seen, m, stakes) >= needed, _mean(seen), end, _SLACK, _SPREAD_ABSOLUTE
+        lambda m: evidence_against(seen, m, stakes, side) >= needed,
+        _mean(seen),
+        end,
+        _SLACK,
+        _SPREAD_ABSOLUTE,
     )
 
 
@@ -231,12 +220,12 @@ class MeanTest:
             checked_bets(self.bets)
 
     def evidence(self, seen: Empirical) -> float:
-        """A lower bound on ln 1/p; see `evidence_below`."""
-        return evidence_below(seen, self.tested, self.bets or None)
+        """A lower bound on ln 1/p."""
+        return evidence_against(seen, self.tested, self.bets or None)
 
     def accepts(self, seen: Empirical) -> bool:
         """Whether there are enough values, and enough evidence in them."""
-        return seen.count >= self.samples and self._suffices(seen)
+        return seen.count >= self.samples and self.accepts_early(seen)
 
     def accepts_early(self, seen: Empirical) -> bool:
         """Whether fewer values are evidence enough, which may be asked after any block.
@@ -245,7 +234,9 @@ class MeanTest:
         drawn ahead: then the capital is a martingale, and Ville's inequality makes one failure probability
         good for all the times it is asked, and for `accepts` at the end.
         """
-        return self._suffices(seen)
+        # Written so that nan rejects.
+        needed = math.log(1.0 / self.failure_probability) * (1.0 + 1e-12)
+        return self.tested == 1.0 or bool(self.evidence(seen) >= needed)
 
     def looks(self, block_size: int) -> tuple[int, ...]:
         """After how many blocks to ask: the last is the number of blocks of the whole test.
@@ -255,11 +246,6 @@ class MeanTest:
         """
         last = -(-self.samples // integer("block_size", block_size, 1))
         return tuple(sorted({max(1, math.ceil(last * 1.125**-k)) for k in range(24)}))
-
-    def _suffices(self, seen: Empirical) -> bool:
-        # Written so that nan rejects.
-        needed = math.log(1.0 / self.failure_probability) * (1.0 + 1e-12)
-        return self.tested == 1.0 or bool(self.evidence(seen) >= needed)
 
 
 def scaled_threshold(target: float, log_bound: float) -> float:
