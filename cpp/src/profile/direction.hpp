@@ -157,8 +157,8 @@ private:
     // speed: what outcomes beside allocations may improve on, beside the accuracy, and the delta below which
     // the whole transform takes longer.
     static constexpr double fine = 1e-3, rare = 1e-9;
-    // speed: how many points of a curve of next to no delta are bounded one by one where that takes long.
-    static constexpr std::size_t most_chernoff = 4;
+    // speed: how many points of a curve of next to no delta are bounded one by one.
+    static constexpr std::size_t most_chernoff = 8;
     // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
     static constexpr double rounding_of_max_loss = 2e-11;
 

@@ -110,7 +110,7 @@ std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
             else if (epsilons[i] >= little)
                 littles.emplace_back(i, inverted);
         });
-    const std::size_t apart = inversion_->quick() ? 1 : littles.size() / most_chernoff + 1;
+    const std::size_t apart = littles.size() / (most_chernoff + 1) + 1;
     for (std::size_t j = 0; j < littles.size(); ++j) {
         const auto& [i, inverted] = littles[j];
         curve[i] = of_little(inverted, epsilons[i], j % apart == 0);
