@@ -128,40 +128,56 @@ struct Sharing {
     std::size_t run = 0;
 };
 
+// speed: where asking came to nothing so many times in a row, ever more points are left out before the next.
+class Patience {
+public:
+    bool leaves_out() {
+        const bool enough = misses_ < most_misses || left_out_ + 1 == std::size_t{1}
+                                                                          << (misses_ - most_misses);
+        left_out_ += enough ? 0 : 1;
+        return !enough;
+    }
+    // How many were left out before the one that was asked for now.
+    std::size_t asked(bool in_vain) {
+        misses_ = in_vain ? misses_ + 1 : 0;
+        return std::exchange(left_out_, 0);
+    }
+
+private:
+    static constexpr int most_misses = 3;
+    int misses_ = 0;
+    std::size_t left_out_ = 0;
+};
+
 // delta at many eps. ask(eps, lines) lays lines for one of them and answers there; answer(lines, eps) serves
 // its neighbours.
 template <class Lines, class Ask, class AnswerBy>
 std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilons, Sharing sharing, Ask ask,
                                                   AnswerBy answer_by) {
-    // speed: after so many points in a row without an answer, or with a gap of so much of it, ever more are
-    // left out before the next one is asked for; no gap is shared that says next to nothing.
-    constexpr int most_misses = 3;
+    // speed: an answer with a gap of so much of it comes to nothing; no gap is shared that says next to
+    // nothing.
     constexpr double miss = 0.5, largest_shared = 0.1;
     std::vector<std::optional<Answer>> curve(epsilons.size());
     std::optional<Lines> lines;
+    Patience patience;
     double gap = 0;
-    int misses = 0;
-    std::size_t served = 0, left_out = 0;
+    std::size_t served = 0;
     const auto keep = [&](std::size_t i, std::optional<Answer> answer) {
         if (relative_gap(answer) < relative_gap(curve[i])) curve[i] = std::move(answer);
     };
     for (std::size_t i = 0; i < epsilons.size(); ++i) {
         if (lines) keep(i, answer_by(*lines, epsilons[i]));
         if (relative_gap(curve[i]) < (served++ < sharing.run ? largest_shared : gap)) continue;
-        if (misses >= most_misses && left_out + 1 < std::size_t{1} << (misses - most_misses)) {
-            ++left_out;
-            continue;
-        }
+        if (patience.leaves_out()) continue;
         std::optional<Answer> own = ask(epsilons[i], lines);
         if (!own) lines.reset();
         gap = std::min(std::max(sharing.enough, 2 * relative_gap(own)), largest_shared);
-        misses = relative_gap(own) < miss ? 0 : misses + 1;
         served = 0;
-        keep(i, std::move(own));
         // Those that were left out on the way here may be near enough.
+        std::size_t left_out = patience.asked(!(relative_gap(own) < miss));
+        keep(i, std::move(own));
         for (; lines && left_out > 0; --left_out)
             keep(i - left_out, answer_by(*lines, epsilons[i - left_out]));
-        left_out = 0;
     }
     return curve;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
-#include <variant>
 
 #include "inversion/direct_inversion.hpp"
 #include "inversion/epochs.hpp"
@@ -20,8 +19,9 @@ using Budget = DirectInversion::Budget;
 // what a coarse attempt at epsilon aims at beside what they do.
 constexpr double few_products = 6e5, some_products = 2e6;
 constexpr double near_exact = 1e-10, poor_gap = 1e-6, coarse_share = 0.1;
-// Speed: the largest tolerance of layers, and how much larger one is tried where nothing comes of it.
-constexpr double coarsest_tolerance = 1e-6, coarser = 100;
+// Speed: the least and the largest tolerance of layers, and how much larger one is tried where nothing comes
+// of it.
+constexpr double finest_tolerance = 1e-12, coarsest_tolerance = 1e-6, coarser = 100;
 // Speed: a contour serves further points of a curve where its gap there is no larger.
 constexpr double near_as_good = 1e-9;
 // Speed: the shares of delta that the largest losses may take which are left out at last, and how often delta
@@ -44,6 +44,8 @@ constexpr Budget few_of_epochs{100 * near_exact, infinity, true, 0, 64};
 // Speed: a gap, in those that are aimed at, with which no point of a rough curve, or of one that takes noise,
 // is asked about alone; it is the accuracy.
 constexpr double wide_of_curve = 10;
+// Speed: by how much an attempt of its own must narrow a point of a curve to have been worth its time.
+constexpr double worth_alone = 0.5;
 // Speed: how many points of a rough curve that no contour serves get a bound of their own.
 constexpr std::size_t most_alone = 24;
 // Speed: about how many times lines are laid for one where each takes long.
@@ -116,7 +118,7 @@ std::optional<Answer> Inversion::delta_in_layers(double epsilon) const {
     const auto ask = [&](double tolerance) { keep(best, direct_->layers(tolerance).delta_bounds(epsilon)); };
     if (direct_->joined()) ask(fine_tolerance_);
     const bool hard = direct_->joined() && relative_gap(best) >= narrow_gap_;
-    if (!hard) ask(std::min(layer_tolerance_, 1e-12));
+    if (!hard) ask(std::min(layer_tolerance_, finest_tolerance));
     for (double tolerance = layer_tolerance_; worth_coarser(best, tolerance); tolerance *= coarser)
         ask(tolerance);
     // In company the whole transform had its full budget before.
@@ -282,13 +284,13 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
         const auto found = ask(open);
         for (std::size_t j = 0; j < open.size(); ++j) keep(curve[left[j]], found[j]);
     };
-    const auto by_layers = [&](const auto& open) {
-        return direct_->layers(layer_tolerance_).delta_curve(open, sharing);
+    const auto by_layers = [&](double tolerance) {
+        narrow([&](const auto& open) { return direct_->layers(tolerance).delta_curve(open, sharing); });
     };
     if (one_epoch_)
         narrow([&](const auto& open) { return one_epoch_->delta_curve(open, few_frequencies, sharing); });
     if (epochs_) narrow([&](const auto& open) { return epochs_->delta_curve(open, sharing); });
-    if (direct_->joined()) narrow(by_layers);
+    if (direct_->joined()) by_layers(layer_tolerance_);
     if (direct_->answers())
         narrow([&](const auto& open) {
             return direct_->delta_curve(open, layers_soon(false) ? Budget{curve_gap_} : Budget{}, sharing);
@@ -298,7 +300,10 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
             return DirectInversion(composition_, beside_curve)
                 .curve_with_noise(open, noisy_share * curve_gap_, most_frequencies_);
         });
-    if (direct_->has_layers() && !direct_->joined()) narrow(by_layers);
+    if (direct_->has_layers() && !direct_->joined()) {
+        by_layers(layer_tolerance_);
+        by_layers(std::min(layer_tolerance_, finest_tolerance));
+    }
     narrow([](const auto& open) { return std::vector<std::optional<Answer>>(open.size()); });
     return curve;
 }
@@ -325,16 +330,22 @@ std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double
     std::erase_if(left, [&](std::size_t i) { return relative_gap(curve[i]) < enough; });
     std::vector<double> open;
     for (const std::size_t i : left) open.push_back(epsilons[i]);
-    little = little_from(open);
-    std::erase_if(open, [&](double epsilon) { return epsilon >= little; });
-    // Nothing is shared, but where there is no answer its neighbours seldom have one.
-    const auto alone = curve_by_lines<std::monostate>(
-        open, {0}, [&](double epsilon, auto&) { return delta_bounds(epsilon, curve_gap_, dear); },
-        [](std::monostate, double) { return std::nullopt; });
-    std::size_t next = 0;
-    for (const std::size_t i : left)
-        if (epsilons[i] < little) keep(curve[i], alone[next++]);
+    little = little_from(std::move(open));
+    std::erase_if(left, [&](std::size_t i) { return epsilons[i] >= little; });
+    ask_alone(epsilons, left, dear, curve);
     return curve;
+}
+
+// Where the neighbours' own attempts were in vain, few are made.
+void Inversion::ask_alone(std::span<const double> epsilons, std::span<const std::size_t> places, bool dear,
+                          std::vector<std::optional<Answer>>& curve) const {
+    Patience patience;
+    for (const std::size_t i : places) {
+        if (patience.leaves_out()) continue;
+        const double before = relative_gap(curve[i]);
+        keep(curve[i], delta_bounds(epsilons[i], curve_gap_, dear));
+        patience.asked(!(relative_gap(curve[i]) < worth_alone * before));
+    }
 }
 
 std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double> epsilons) const {
@@ -344,7 +355,7 @@ std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double
     auto curve = shared(epsilons, {enough, slow ? epsilons.size() / most_lines : 0}, enough, left);
     if (!direct_->answers()) return curve;
     if (!slow) {
-        for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, false));
+        ask_alone(epsilons, left, false, curve);
         return curve;
     }
     // A few of those without any bounds, evenly between the others, have at least one from above.

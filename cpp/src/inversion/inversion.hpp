@@ -84,6 +84,8 @@ private:
     std::optional<Answer> delta_bounds(double epsilon, double enough, bool dear) const;
     std::vector<std::optional<Answer>> shared(std::span<const double> epsilons, Sharing sharing,
                                               double enough, std::vector<std::size_t>& left) const;
+    void ask_alone(std::span<const double> epsilons, std::span<const std::size_t> places, bool dear,
+                   std::vector<std::optional<Answer>>& curve) const;
     Composition composition_;
     std::size_t most_frequencies_;
     std::unique_ptr<DirectInversion> direct_;
