@@ -128,7 +128,7 @@ struct Sharing {
     std::size_t run = 0;
 };
 
-// speed: where asking came to nothing so many times in a row, ever more points are left out before the next.
+// Where asking came to nothing several times in a row, ever more points are left out before the next.
 class Patience {
 public:
     bool leaves_out() {
@@ -144,7 +144,7 @@ public:
     }
 
 private:
-    static constexpr int most_misses = 3;
+    static constexpr int most_misses = 3;  // speed
     int misses_ = 0;
     std::size_t left_out_ = 0;
 };
