@@ -90,15 +90,24 @@ def test_steps_of_a_plan_and_what_jax_is_before_its_import_is_done(monkeypatch: 
         assert run.step == 1
 
 
-@pytest.mark.parametrize("use", USES)
-def test_functions_that_jax_compiles(use: str) -> None:
-    jax = pytest.importorskip("jax")
+def used_before(
+    use: str, then: Callable[[Any], Any]
+) -> tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]:
+    """An object with state, how it is used, and a function that uses it before it returns ``then``."""
     make, call = USES[use]
     made = make()
 
     def step(x: Any) -> Any:
         call(made)
-        return x.sum()
+        return then(x)
+
+    return made, call, step
+
+
+@pytest.mark.parametrize("use", USES)
+def test_functions_that_jax_compiles(use: str) -> None:
+    jax = pytest.importorskip("jax")
+    made, call, step = used_before(use, lambda x: x.sum())
 
     for compiled in (jax.jit(step), lambda x: jax.lax.scan(lambda c, row: (c + step(row), 0), 0.0, x[None])):
         refused(lambda _, run=compiled: run(jax.numpy.zeros(3)), made)  # type: ignore[misc]
@@ -205,13 +214,7 @@ def test_what_torch_makes_a_graph_of(use: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("use", USES)
 def test_functions_that_tensorflow_compiles(use: str) -> None:
     tensorflow = pytest.importorskip("tensorflow")
-    make, call = USES[use]
-    made = make()
-
-    def step(x: Any) -> Any:
-        call(made)
-        return x
-
+    made, call, step = used_before(use, lambda x: x)
     refused(lambda _: tensorflow.function(step)(tensorflow.zeros(3)), made)
     refused(lambda _: list(tensorflow.data.Dataset.range(3).map(step)), made)
     step(tensorflow.zeros(3))
@@ -228,12 +231,8 @@ def test_functions_that_tensorflow_compiles(use: str) -> None:
 def test_functions_that_torch_traces(use: str) -> None:
     make_fx = pytest.importorskip("torch.fx.experimental.proxy_tensor").make_fx  # stand-ins have none
     torch = pytest.importorskip("torch")
-    make, call = USES[use]
-    made, x = make(), torch.zeros(3)
-
-    def step(x: Any) -> Any:
-        call(made)
-        return x + 1
+    made, _, step = used_before(use, lambda x: x + 1)
+    x = torch.zeros(3)
 
     class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, x: Any) -> Any:

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "hockeystick/answer.hpp"
 #include "numerics/special.hpp"
@@ -48,6 +51,21 @@ inline Answer less_than_any_double() {
     answer.upper = 5e-324;
     answer.engine = "inversion";
     return answer;
+}
+
+// Those of the points that are open are asked about together; what is found is taken one by one.
+template <class Open, class Ask, class Take>
+void ask_together(std::span<const double> epsilons, Open open, Ask ask, Take take) {
+    std::vector<double> asked;
+    std::vector<std::size_t> place;
+    for (std::size_t i = 0; i < epsilons.size(); ++i) {
+        if (!open(i)) continue;
+        asked.push_back(epsilons[i]);
+        place.push_back(i);
+    }
+    if (asked.empty()) return;
+    const auto found = ask(asked);
+    for (std::size_t j = 0; j < place.size(); ++j) take(place[j], found[j]);
 }
 
 inline std::uint64_t total_steps(const Composition& composition) {

@@ -164,20 +164,6 @@ private:
 
     // Answers from the few outcomes beside allocations what the curve leaves open and is rare.
     void keep_few(std::span<const double> epsilons, std::vector<std::optional<Answer>>& curve) const;
-    // Those of the points that are open are asked about together; what is found is taken one by one.
-    template <class Open, class Ask, class Take>
-    static void ask_together(std::span<const double> epsilons, Open open, Ask ask, Take take) {
-        std::vector<double> asked;
-        std::vector<std::size_t> place;
-        for (std::size_t i = 0; i < epsilons.size(); ++i) {
-            if (!open(i)) continue;
-            asked.push_back(epsilons[i]);
-            place.push_back(i);
-        }
-        if (asked.empty()) return;
-        const auto found = ask(asked);
-        for (std::size_t j = 0; j < place.size(); ++j) take(place[j], found[j]);
-    }
     bool surely_below(double epsilon, double ceiling) const {
         const std::lock_guard lock(mutex_);
         return inversion_->surely_below(epsilon, ceiling);

@@ -84,15 +84,11 @@ std::vector<Answer> Profile::delta_curve(std::span<const double> epsilons) const
         const Direction& direction = *directions_[d];
         // What takes long is asked where it may be the worst.
         const bool all = direction.quick();
-        std::vector<std::size_t> places;
-        std::vector<double> open;
-        for (std::size_t i = 0; i < epsilons.size(); ++i) {
-            if (!all && direction.delta_at_most(epsilons[i], out[i].lower, false)) continue;
-            places.push_back(i);
-            open.push_back(epsilons[i]);
-        }
-        const auto found = direction.delta_curve(open);
-        for (std::size_t j = 0; j < open.size(); ++j) keep_worst(out[places[j]], found[j], d);
+        ask_together(
+            epsilons,
+            [&](std::size_t i) { return all || !direction.delta_at_most(epsilons[i], out[i].lower, false); },
+            [&](const auto& open) { return direction.delta_curve(open); },
+            [&](std::size_t i, const Answer& found) { keep_worst(out[i], found, d); });
     }
     return out;
 }

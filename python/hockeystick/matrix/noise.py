@@ -46,7 +46,7 @@ _MAX_STATE = 2**40  # *speed*: bytes: no machine's memory, surely a mistake
 _ROOM = 2.0**24
 """*Proof*: subnormal numbers are rounded by 2^-48 of a row's standard deviation at most (float32; docs/matrix/noise.md)."""
 _CHUNK = 64  # *speed*: steps between two looks at Ctrl-C
-_begun: dict[int, weakref.ref[CorrelatedNoise]] = {}
+_begun: weakref.WeakValueDictionary[int, CorrelatedNoise] = weakref.WeakValueDictionary()
 """What has made rows, and is still there, by its id."""
 _ARGUMENTS = ("dimension", "coordinates", "noise_multiplier", "clipping_norm", "dtype", "state_dtype")
 
@@ -225,7 +225,7 @@ class CorrelatedNoise(Exclusive):
         """Before the first row: nobody else makes it for another array."""
         if self._has_begun:
             return
-        for reference in list(_begun.values()):
+        for reference in _begun.valuerefs():
             other = reference()
             if other is not None and other._seed == self._seed and other.dimension != self.dimension:
                 raise ParameterError(
@@ -233,8 +233,7 @@ class CorrelatedNoise(Exclusive):
                     "would cancel in the difference of the two sums. For several arrays, choose the sum of their sizes, and coordinates=(start, stop) for "
                     "each of them; for another run, another seed"
                 )
-        key, forget = id(self), _begun.pop
-        _begun[key] = weakref.ref(self, lambda _: forget(key, None))
+        _begun[id(self)] = self
         self._has_begun = True
 
     def _check_room(self, dtype: np.dtype[Any], beside: float = 0.0) -> None:
