@@ -1,6 +1,7 @@
 """Ctrl-C ends whatever runs, soon, and what goes on afterwards has the same bits."""
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -179,13 +180,19 @@ def ring(number: int, frame: object) -> None:
 
 @pytest.fixture
 def bell() -> Iterator[Callable[[float], None]]:
-    """Rings so many seconds later, once."""
+    """Rings so many seconds later, once.
+
+    No garbage is collected meanwhile: a callback of somebody else's (hypothesis times collections) would lose
+    what rings within it, and the interpreter's complaint would fail the test.
+    """
     before = signal.signal(signal.SIGALRM, ring)
+    gc.disable()
     try:
         yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+        gc.enable()
 
 
 def silence(bell: Callable[[float], None]) -> None:
