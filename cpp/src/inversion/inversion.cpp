@@ -41,6 +41,8 @@ constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 // Speed: what epochs without their largest ratios may take before they are told apart, where those count for
 // little.
 constexpr Budget few_of_epochs{100 * near_exact, infinity, true, 0, 64};
+// Speed: what the whole transform may take where somebody else answers otherwise.
+constexpr std::size_t frequencies_of_little = 2048;
 // Speed: a gap, in those that are aimed at, with which no point of a rough curve, or of one that takes noise,
 // is asked about alone; it is the accuracy.
 constexpr double wide_of_curve = 10;
@@ -60,6 +62,12 @@ constexpr double share_beside_noise = 1e-12, near_guess = 0.1, noisy_share = 0.5
 constexpr double beside_curve = 1e-34;
 // Speed: where all of delta may have been cut, about this is tried next.
 constexpr double next_delta = 1e-280;
+
+Budget whole_budget(Inversion::Effort effort) {
+    Budget budget;
+    if (effort == Inversion::Effort::little) budget.frequencies = frequencies_of_little;
+    return budget;
+}
 
 void keep(std::optional<Answer>& best, const std::optional<Answer>& answer) {
     if (relative_gap(answer) < relative_gap(best)) best = answer;
@@ -136,8 +144,8 @@ const DirectInversion& Inversion::without(double mass) const {
 
 // fits: whether the whole transform was asked already.
 template <class AskDirect, class AboutDelta>
-void Inversion::without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
-                                AboutDelta delta) const {
+void Inversion::without_largest(std::optional<Answer>& best, double enough, bool fits, Effort effort,
+                                AskDirect ask_direct, AboutDelta delta) const {
     if (!direct_->can_cut() || !direct_->answers() || relative_gap(best) < enough) return;
     // What is cut must be little beside a delta that may not be known yet.
     double about = delta(best), previous = infinity,
@@ -147,7 +155,7 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, bool
             const DirectInversion& cut = without(share * about);
             if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;
             const double before = relative_gap(best);
-            keep(best, ask_direct(cut, Budget{}));
+            keep(best, ask_direct(cut, whole_budget(effort)));
             if (relative_gap(best) < enough) return;
             // Where the cut is not what keeps them apart, a larger one takes as long in vain.
             if (epochs_ && !(relative_gap(best) < 0.5 * before) && !lacks(best, cut.dropped())) return;
@@ -173,7 +181,7 @@ std::optional<Answer> Inversion::epochs_quickly(const std::optional<Answer>& bes
 }
 
 template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>
-std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, AskDirect ask_direct,
+std::optional<Answer> Inversion::narrowest(double enough, bool fits, Effort effort, AskDirect ask_direct,
                                            AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                            AboutDelta delta) const {
     std::optional<Answer> best = ask_epoch(few_frequencies);
@@ -188,33 +196,38 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, 
         left &= !answer;
         return answer;
     });
-    const bool layers = layers_soon(dear);
+    const bool layers = layers_soon(effort == Effort::all);
     bool cut = false;
     const auto ask_cut = [&](bool asked) {
-        if (!std::exchange(cut, true)) without_largest(best, enough, asked, ask_direct, delta);
+        if (!std::exchange(cut, true)) without_largest(best, enough, asked, effort, ask_direct, delta);
     };
     // Epochs whose ratios lie too close together to be told apart: without the largest few frequencies do.
     if (!layers && (!fits || left)) ask_cut(false);
     // Where large ratios in several epochs are bounded alone, the whole transform may do better.
     if (fits && direct_->answers())
         unless(std::min(enough, whole_gap_), [&] {
-            return ask_direct(*direct_, layers ? Budget{near_exact, few_products, true} : Budget{});
+            return ask_direct(*direct_,
+                              layers ? Budget{near_exact, few_products, true} : whole_budget(effort));
         });
     // Where nothing but what was left out is missing, less of that will do.
     if (!layers && lacks(best, direct_->dropped())) ask_cut(fits);
+    if (effort == Effort::little) {
+        ask_cut(fits);
+        return best;
+    }
     unless_enough([&] { return ask_epoch(many_frequencies); });
     if (layers) unless(std::min(enough, poor_gap), ask_layers);
     if (left) unless_enough([&] { return ask_epochs(true); });
     ask_cut(fits);
-    if (dear && !layers) unless_enough(ask_layers);
+    if (effort == Effort::all && !layers) unless_enough(ask_layers);
     return best;
 }
 
-std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
+std::optional<Answer> Inversion::epsilon_bounds(double delta, Effort effort) const {
     return narrowest(
         narrow_gap_,
         // It leaves out what is not worth its nodes, unless delta is that small.
-        direct_->dropped() <= largest_shares[0] * delta, true,
+        direct_->dropped() <= largest_shares[0] * delta, effort,
         [&](const DirectInversion& direct, Budget budget) {
             if (budget.quick && direct.slow()) return std::optional<Answer>();
             if (budget.quick && direct.has_layers()) budget.coarse = coarse_share * layer_tolerance_;
@@ -240,13 +253,13 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
         [&](const std::optional<Answer>&) { return delta; });
 }
 
-std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
-    return delta_bounds(epsilon, narrow_gap_, true);
+std::optional<Answer> Inversion::delta_bounds(double epsilon, Effort effort) const {
+    return delta_bounds(epsilon, narrow_gap_, effort);
 }
 
-std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, bool dear) const {
+std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, Effort effort) const {
     return narrowest(
-        enough, true, dear,
+        enough, true, effort,
         [&](const DirectInversion& direct, Budget budget) { return direct.delta_bounds(epsilon, budget); },
         [&](std::size_t most) { return one_epoch_ ? one_epoch_->delta_bounds(epsilon, most) : std::nullopt; },
         [&](bool last) {
@@ -343,7 +356,7 @@ void Inversion::ask_alone(std::span<const double> epsilons, std::span<const std:
     for (const std::size_t i : places) {
         if (patience.leaves_out()) continue;
         const double before = relative_gap(curve[i]);
-        keep(curve[i], delta_bounds(epsilons[i], curve_gap_, dear));
+        keep(curve[i], delta_bounds(epsilons[i], curve_gap_, dear ? Effort::all : Effort::some));
         patience.asked(!(relative_gap(curve[i]) < worth_alone * before));
     }
 }

@@ -33,9 +33,12 @@ public:
                                          std::size_t memory_limit = std::size_t{1} << 30);
     ~Inversion();
 
+    // What may be tried: what takes little, where somebody else may answer sooner; all but layers of joined
+    // pairs, and a pinch of noise; or these, too.
+    enum class Effort { little, some, all };
     // Bounds as in Profile; empty where the transform decays too slowly, or no saddle was found.
-    std::optional<Answer> epsilon_bounds(double delta) const;
-    std::optional<Answer> delta_bounds(double epsilon) const;
+    std::optional<Answer> epsilon_bounds(double delta, Effort effort = Effort::all) const;
+    std::optional<Answer> delta_bounds(double epsilon, Effort effort = Effort::all) const;
     // The same for many; neighbours share what was computed for one of them. From `little` on, an epsilon of
     // these or infinity, delta is surely less than `little_of_curve`, and no point was asked about alone.
     std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double& little) const;
@@ -57,7 +60,7 @@ public:
 private:
     Inversion(const Composition& composition, double accuracy, std::size_t memory_limit);
     // Whether layers are likely to be needed, so that what comes before them must be quick. dear: whether
-    // those of joined pairs, and a pinch of noise, are worth their time.
+    // those of joined pairs are worth their time.
     bool layers_soon(bool dear) const;
     // Whether its bounds are about as far apart as what was left out.
     static bool lacks(const std::optional<Answer>& best, double dropped);
@@ -66,7 +69,7 @@ private:
     // P's largest losses, for about this delta, some epochs in three parts although that does not suit them
     // (`last`), and `layers`, or a pinch of noise where atoms keep the transform from falling.
     template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>
-    std::optional<Answer> narrowest(double enough, bool fits, bool dear, AskDirect ask_direct,
+    std::optional<Answer> narrowest(double enough, bool fits, Effort effort, AskDirect ask_direct,
                                     AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                     AboutDelta delta) const;
     // The least of these from which on a curve's points are not worth being asked about alone, or infinity.
@@ -76,12 +79,12 @@ private:
     bool worth_coarser(const std::optional<Answer>& best, double tolerance) const;
     std::optional<Answer> delta_in_layers(double epsilon) const;
     template <class AskDirect, class AboutDelta>
-    void without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
-                         AboutDelta delta) const;
+    void without_largest(std::optional<Answer>& best, double enough, bool fits, Effort effort,
+                         AskDirect ask_direct, AboutDelta delta) const;
     template <class AskDirect, class AboutDelta>
     std::optional<Answer> epochs_quickly(const std::optional<Answer>& best, AskDirect ask_direct,
                                          AboutDelta delta) const;
-    std::optional<Answer> delta_bounds(double epsilon, double enough, bool dear) const;
+    std::optional<Answer> delta_bounds(double epsilon, double enough, Effort effort) const;
     std::vector<std::optional<Answer>> shared(std::span<const double> epsilons, Sharing sharing,
                                               double enough, std::vector<std::size_t>& left) const;
     void ask_alone(std::span<const double> epsilons, std::span<const std::size_t> places, bool dear,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -66,6 +67,20 @@ void ask_together(std::span<const double> epsilons, Open open, Ask ask, Take tak
     if (asked.empty()) return;
     const auto found = ask(asked);
     for (std::size_t j = 0; j < place.size(); ++j) take(place[j], found[j]);
+}
+
+// Asks in increasing order, in which neighbours share most.
+template <class Ask>
+std::vector<Answer> ask_in_order(std::span<const double> epsilons, Ask ask) {
+    std::vector<std::size_t> place(epsilons.size());
+    std::iota(place.begin(), place.end(), std::size_t{0});
+    std::ranges::sort(place, {}, [&](std::size_t i) { return epsilons[i]; });
+    std::vector<double> sorted;
+    for (const std::size_t i : place) sorted.push_back(epsilons[i]);
+    const std::vector<Answer> found = ask(sorted);
+    std::vector<Answer> out(epsilons.size());
+    for (std::size_t j = 0; j < place.size(); ++j) out[place[j]] = found[j];
+    return out;
 }
 
 inline std::uint64_t total_steps(const Composition& composition) {

@@ -28,7 +28,7 @@
 #include "profile/answers.hpp"
 #include "profile/closed_form.hpp"
 #include "profile/coupling_engine.hpp"
-#include "profile/few_outcomes.hpp"
+#include "profile/given_outcomes.hpp"
 #include "profile/lattice_engine.hpp"
 #include "profile/parts.hpp"
 #include "profile/support_end.hpp"
@@ -49,10 +49,7 @@ public:
           closed_(ClosedForm::of(composition, engine)),
           inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy, memory_limit)
                                                  : nullptr),
-          few_(engine == Engine::automatic ? FewOutcomes::of(composition) : std::nullopt),
-          rest_(few_ ? std::make_unique<Direction>(few_->rest(), accuracy, memory_limit, engine,
-                                                   before_lattices)
-                     : nullptr),
+          few_(engine == Engine::automatic ? given(GivenOutcomes::few(composition), 1) : std::nullopt),
           unamplified_(stands_in_ ? ClosedForm::of(on_lattices(composition), engine) : std::nullopt),
           plain_(inversion_ && stands_in_ && !unamplified_
                      ? Inversion::of(on_lattices(composition), accuracy, memory_limit)
@@ -157,26 +154,56 @@ private:
     // speed: what outcomes beside allocations may improve on, beside the accuracy, and the delta below which
     // the whole transform takes longer.
     static constexpr double fine = 1e-3, rare = 1e-9;
+    // speed: how much more closely than the whole what is beside atoms is asked for.
+    static constexpr double share_of_rest = 0.25;
+    // speed: nobody looks for less of what a mirror says.
+    static constexpr double negligible_of_mirror = 1e-16;
     // speed: how many points of a curve of next to no delta are bounded one by one.
     static constexpr std::size_t most_chernoff = 8;
     // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
     static constexpr double rounding_of_max_loss = 2e-11;
 
-    // Answers from the few outcomes beside allocations what the curve leaves open and is rare.
+    // What other directions say of this one (direction_beside.cpp).
+    //
+    // Given each outcome of the atoms: these, and who answers for what is beside them, at so much of the
+    // accuracy.
+    struct Given {
+        GivenOutcomes outcomes;
+        std::unique_ptr<Direction> rest;
+
+        GivenOutcomes::Rest beside() const;
+        std::vector<Answer> delta_curve(std::span<const double> epsilons,
+                                        std::span<const double> about) const;
+        Answer epsilon_bounds(double delta, const Answer& about) const;
+    };
+    std::optional<Given> given(std::optional<GivenOutcomes> outcomes, double share) const;
+    // Few outcomes beside an allocation. The whole transform is asked first unless delta is rare; what is
+    // known already is `best`. keep_few: of what the curve leaves open, what is rare.
+    Answer epsilon_beside_few(double delta, Answer best) const;
+    std::vector<Answer> beside_few(std::span<const double> epsilons) const;
     void keep_few(std::span<const double> epsilons, std::vector<std::optional<Answer>>& curve) const;
+    // Many outcomes, or null: where `best` is not close, and if that is in vain all that the inversion may
+    // try.
+    const Given* many() const;
+    Answer epsilon_beside_many(double delta, Answer best) const;
+    Answer delta_beside_many(double epsilon, Answer best) const;
+    // P and Q in each other's places, or null: at eps < 0 little depends on what these leave to be known.
+    // Empty elsewhere.
+    const Direction* mirror() const;
+    std::vector<std::optional<Answer>> by_mirror(std::span<const double> epsilons) const;
+    std::optional<Answer> by_mirror(double epsilon) const { return by_mirror({&epsilon, 1}).front(); }
+    // As delta_curve; where there is surely less than `negligible` nothing more is known.
+    std::vector<Answer> but_for_nothing(std::span<const double> epsilons, double negligible) const;
+
     bool surely_below(double epsilon, double ceiling) const {
         const std::lock_guard lock(mutex_);
         return inversion_->surely_below(epsilon, ceiling);
     }
     std::vector<std::optional<Answer>> one_by_one(std::span<const double> epsilons) const;
     bool surely_rare(double epsilon) const { return epsilon > 0 && surely_below(epsilon, rare); }
-    // Few outcomes beside allocations, which answer alone.
-    std::vector<Answer> beside_few(std::span<const double> epsilons) const {
-        return few_->delta_curve(epsilons, beside());
-    }
-    FewOutcomes::Rest beside() const {
-        return {[&](auto epsilons) { return rest_->delta_curve(epsilons); },
-                [&](double epsilon, double ceiling) { return rest_->surely_below(epsilon, ceiling); }};
+    // Whether that is worth no further look.
+    bool fully_known(const Answer& answer) const {
+        return close(answer, stands_in_ ? fine * accuracy_ : accuracy_);
     }
 
     void before_lattices() const {
@@ -211,14 +238,18 @@ private:
     };
     const std::optional<Answer>& inverted_epsilon(double delta) const {
         if (inversion_ && inverted_epsilon_.question != delta)
-            inverted_epsilon_ = {delta, inversion_->epsilon_bounds(delta)};
+            inverted_epsilon_ = {delta, inversion_->epsilon_bounds(delta, effort())};
         return inverted_epsilon_.answer;
     }
     const std::optional<Answer>& inverted_delta(double epsilon) const {
         if (inversion_ && inverted_delta_.question != epsilon)
-            inverted_delta_ = {epsilon,
-                               epsilon < infinity ? inversion_->delta_bounds(epsilon) : std::nullopt};
+            inverted_delta_ = {
+                epsilon, epsilon < infinity ? inversion_->delta_bounds(epsilon, effort()) : std::nullopt};
         return inverted_delta_.answer;
+    }
+    // Beside allocations atoms keep transforms from falling, while what is given their outcomes is quick.
+    Inversion::Effort effort() const {
+        return stands_in_ && many() ? Inversion::Effort::little : Inversion::Effort::all;
     }
     // Which may be nothing where every engine is lost among the rounding of the steps.
     double most_apart() const { return steps_apart(on_lattices(composition_)); }
@@ -289,24 +320,6 @@ private:
         return few_ ? epsilon_beside_few(delta, best) : epsilon_of_whole(delta, best);
     }
 
-    // The whole transform is asked first unless delta is rare; what is known already is `best`.
-    Answer epsilon_beside_few(double delta, Answer best) const {
-        const auto close_by = [&](const Answer& found) {
-            best = both(found, best);
-            return close(best, fine * accuracy_);
-        };
-        const auto by_few = [&] {
-            return close_by(few_->epsilon_bounds(delta, rest_->epsilon_bounds(delta), beside()));
-        };
-        const auto by_transform = [&] {
-            const std::lock_guard lock(mutex_);
-            const auto& inverted = inverted_epsilon(delta);
-            return inverted && close_by(capped(*inverted, delta));
-        };
-        if (delta < rare ? by_few() || by_transform() : by_transform() || by_few()) return best;
-        return close(best, accuracy_) ? best : epsilon_of_whole(delta, best);
-    }
-
     Answer epsilon_of_whole(double delta, Answer best) const {
         const std::lock_guard lock(mutex_);
         // An inversion that takes long would look in vain.
@@ -314,7 +327,11 @@ private:
         if (apart_first && most_apart() <= delta) return exact(0);
         if (const auto& inverted = inverted_epsilon(delta)) {
             best = both(capped(*inverted, delta), best);
-            if (close(*inverted, accuracy_)) return best;
+            if (fully_known(best)) return best;
+        }
+        if (stands_in_ && many()) {
+            best = epsilon_beside_many(delta, best);
+            if (std::isfinite(best.upper) && close(best, accuracy_)) return best;
         }
         if (const auto ending = end_.epsilon(delta)) {
             best = both(best, *ending);
@@ -331,9 +348,10 @@ private:
         // The curve may be so flat there that bounds of epsilon are wide, though those of delta are not.
         const double well_below = delta - well_known * (delta - end_.infinity_mass().upper);
         if (inverted_delta(best.upper).value_or(exact(0)).lower >= well_below) return best;
-        return with_lattice(
+        best = with_lattice(
             best, [&] { return lattices().epsilon(delta, accuracy_, most_epsilon()); },
             [&](const Direction& less) { return less.epsilon_bounds(delta); });
+        return stands_in_ || close(best, accuracy_) || !many() ? best : epsilon_beside_many(delta, best);
     }
 
     // Whether one of these says so. A lattice this coarse takes less than an inversion that is slow.
@@ -376,6 +394,7 @@ private:
 
     Answer delta_of_pairs(double epsilon) const {
         if (const auto known = at_once(epsilon)) return *known;
+        if (const auto turned = by_mirror(epsilon)) return *turned;
         if (!few_) return delta_of_whole(epsilon);
         if (!surely_rare(epsilon)) {
             const std::lock_guard lock(mutex_);
@@ -398,16 +417,21 @@ private:
             return less_than_any_double();
         if (const auto& inverted = inverted_delta(epsilon)) {
             best = both(*inverted, best);
-            if (settled(*inverted)) return best;
+            if (fully_settled(*inverted)) return best;
+        }
+        if (stands_in_ && many()) {
+            best = delta_beside_many(epsilon, best);
+            if (settled(best)) return best;
         }
         if (epsilon >= 0) best.upper = std::min(best.upper, most_apart());
         best = with_chernoff(best, epsilon);
         if (!stands_in_ && inversion_ && !settled(best))
             best = both(best, by_single_steps(composition_, epsilon));
         if (settled(best) || (best.upper <= no_delta && (best.lower > 0) != stands_in_)) return best;
-        return with_lattice(
+        best = with_lattice(
             best, [&] { return lattices().delta(epsilon, accuracy_); },
             [&](const Direction& less) { return less.delta_bounds(epsilon); });
+        return stands_in_ || settled(best) || !many() ? best : delta_beside_many(epsilon, best);
     }
 
     // Chernoff's bound, which beside an allocation, where it takes long, need say no more than that there is
@@ -429,6 +453,10 @@ private:
         return delta.upper - delta.lower <= accuracy_ * delta.upper + least_normal;
     }
 
+    bool fully_settled(const Answer& delta) const {
+        return stands_in_ ? close(delta, fine * accuracy_) : settled(delta);
+    }
+
     // What takes little work, and may be wide.
     Answer known_of(double epsilon) const {
         const Answer answer = closed_ ? closed_delta(epsilon) : end_.delta(epsilon);
@@ -441,7 +469,6 @@ private:
     bool needs_no_engine(const Answer& known) const {
         return settled(known) || (unamplified_ && known.upper < no_delta);
     }
-    std::vector<std::optional<Answer>> without_engines(std::span<const double> epsilons) const;
     // As delta_of_pairs where the inversion answers closely, or nothing need be computed, or there is too
     // little to ask for; empty elsewhere.
     std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons) const;
@@ -487,8 +514,7 @@ private:
     std::optional<ClosedForm> closed_;
     std::optional<CouplingEngine> coupling_;  // alone, if it was asked for
     std::unique_ptr<Inversion> inversion_;    // with all that follows guarded by the mutex, as these cache
-    std::optional<FewOutcomes> few_;          // the sum over few outcomes beside allocations, which are rest_
-    std::unique_ptr<Direction> rest_;
+    std::optional<Given> few_;                // the sum over few outcomes beside an allocation
     // Of the pairs that stand in, bounds from above alone: a closed form or else an inversion, and lattices.
     std::optional<ClosedForm> unamplified_;
     std::unique_ptr<Inversion> plain_;
@@ -499,6 +525,11 @@ private:
     mutable std::unique_ptr<Direction> less_;
     mutable Mutex mutex_;
     mutable Inverted inverted_epsilon_, inverted_delta_;
+    // Made when they are needed: the whole given each outcome of its atoms, and P and Q in each other's
+    // places.
+    mutable std::optional<Given> many_;
+    mutable std::unique_ptr<Direction> mirror_;
+    mutable bool asked_many_ = false, asked_mirror_ = false;
 };
 
 }  // namespace hockeystick

@@ -35,16 +35,6 @@ std::vector<Answer> Profile::Direction::rough_curve(std::span<const double> epsi
     return curve;
 }
 
-void Profile::Direction::keep_few(std::span<const double> epsilons,
-                                  std::vector<std::optional<Answer>>& curve) const {
-    ask_together(
-        epsilons, [&](std::size_t i) { return !curve[i] && surely_rare(epsilons[i]); },
-        [&](const auto& open) { return beside_few(open); },
-        [&](std::size_t i, const Answer& found) {
-            if (settled(found)) curve[i] = found;
-        });
-}
-
 // As delta_alone, but for what a neighbour's lattice answers as closely as is asked for, or hardly less
 // closely than for the neighbour; empty where lattices say next to nothing.
 std::vector<std::optional<Answer>> Profile::Direction::one_by_one(std::span<const double> epsilons) const {
@@ -75,20 +65,17 @@ Answer Profile::Direction::of_little(const std::optional<Answer>& inverted, doub
     return little;
 }
 
-std::vector<std::optional<Answer>> Profile::Direction::without_engines(
-    std::span<const double> epsilons) const {
-    std::vector<std::optional<Answer>> curve(epsilons.size());
-    for (std::size_t i = 0; i < epsilons.size(); ++i) {
-        curve[i] = at_once(epsilons[i]);
-        if (curve[i] || !unamplified_) continue;
-        if (const Answer known = known_of(epsilons[i]); needs_no_engine(known)) curve[i] = known;
-    }
-    return curve;
-}
-
 std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
     std::span<const double> epsilons) const {
-    std::vector<std::optional<Answer>> curve = without_engines(epsilons);
+    std::vector<std::optional<Answer>> curve(epsilons.size());
+    const auto keep = [&](std::size_t i, const std::optional<Answer>& found) { curve[i] = found; };
+    const auto open = [&](std::size_t i) { return !curve[i]; };
+    for (std::size_t i = 0; i < epsilons.size(); ++i) curve[i] = at_once(epsilons[i]);
+    ask_together(epsilons, open, [&](const auto& asked) { return by_mirror(asked); }, keep);
+    for (std::size_t i = 0; unamplified_ && i < epsilons.size(); ++i) {
+        if (curve[i]) continue;
+        if (const Answer known = known_of(epsilons[i]); needs_no_engine(known)) curve[i] = known;
+    }
     if (few_) keep_few(epsilons, curve);
     std::vector<double> inside;
     for (std::size_t i = 0; i < epsilons.size(); ++i)
@@ -102,8 +89,7 @@ std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
     double little = infinity;
     std::vector<std::pair<std::size_t, std::optional<Answer>>> littles;
     ask_together(
-        epsilons, [&](std::size_t i) { return !curve[i]; },
-        [&](const auto& open) { return inversion_->delta_curve(open, little); },
+        epsilons, open, [&](const auto& asked) { return inversion_->delta_curve(asked, little); },
         [&](std::size_t i, const std::optional<Answer>& inverted) {
             if (inverted && settled(*inverted))
                 curve[i] = inverted;

@@ -22,6 +22,29 @@ inline Composition lower_composition(const Composition& composition) {
     return any ? less : Composition{};
 }
 
+// P and Q in each other's places; empty where some pair is no allocation and no plain Gaussian, or none is
+// the former.
+inline Composition mirrored(Composition composition) {
+    bool any = false;
+    for (auto& [pair, count] : composition) {
+        if (const auto law = pair->allocation())
+            pair = random_allocation(law->mu, law->steps, law->add ? Sampling::remove : Sampling::add);
+        else if (!(plain_gaussian_mu(*pair) > 0))
+            return {};
+        any = any || pair->allocation();
+    }
+    return any ? composition : Composition{};
+}
+
+// delta(eps) = 1 - e^eps + e^eps delta'(-eps), of P and Q in each other's places: what these say.
+inline Answer from_mirror(Answer answer, double epsilon) {
+    const double most = std::exp(epsilon), rounding = 8 * u * (1 + std::abs(epsilon));
+    answer.lower =
+        std::max(trivial_delta(epsilon), (most * answer.lower - std::expm1(epsilon)) * (1 - rounding));
+    answer.upper = std::min(1.0, (most * answer.upper - std::expm1(epsilon)) * (1 + rounding));
+    return answer;
+}
+
 inline Composition on_lattices(Composition composition) {
     for (auto& [pair, count] : composition)
         if (PairPtr other = pair->stand_in()) pair = std::move(other);

@@ -1,0 +1,135 @@
+// What other directions say of this one: those of what is beside its atoms, given each of their outcomes, and
+// that of P and Q in each other's places.
+#include <algorithm>
+#include <mutex>
+
+#include "profile/direction.hpp"
+
+namespace hockeystick {
+
+GivenOutcomes::Rest Profile::Direction::Given::beside() const {
+    return {[this](auto epsilons) {
+                return ask_in_order(epsilons, [&](const auto& sorted) { return rest->delta_curve(sorted); });
+            },
+            [this](auto epsilons, double negligible) {
+                const std::lock_guard lock(rest->mutex_);
+                return rest->nothing_from(std::move(epsilons), negligible);
+            }};
+}
+
+std::vector<Answer> Profile::Direction::Given::delta_curve(std::span<const double> epsilons,
+                                                           std::span<const double> about) const {
+    return outcomes.delta_curve(epsilons, about, beside());
+}
+
+Answer Profile::Direction::Given::epsilon_bounds(double delta, const Answer& about) const {
+    return outcomes.epsilon_bounds(delta, about, beside());
+}
+
+std::optional<Profile::Direction::Given> Profile::Direction::given(std::optional<GivenOutcomes> outcomes,
+                                                                   double share) const {
+    if (!outcomes) return {};
+    auto rest = std::make_unique<Direction>(outcomes->rest(), share * accuracy_, memory_limit_,
+                                            Engine::automatic, before_lattices_);
+    return Given{std::move(*outcomes), std::move(rest)};
+}
+
+Answer Profile::Direction::epsilon_beside_few(double delta, Answer best) const {
+    const auto close_by = [&](const Answer& found) {
+        best = both(found, best);
+        return close(best, fine * accuracy_);
+    };
+    const auto by_few = [&] {
+        return close_by(
+            few_->epsilon_bounds(delta, few_->outcomes.beside(few_->rest->epsilon_bounds(delta))));
+    };
+    const auto by_transform = [&] {
+        const std::lock_guard lock(mutex_);
+        const auto& inverted = inverted_epsilon(delta);
+        return inverted && close_by(capped(*inverted, delta));
+    };
+    if (delta < rare ? by_few() || by_transform() : by_transform() || by_few()) return best;
+    return close(best, accuracy_) ? best : epsilon_of_whole(delta, best);
+}
+
+std::vector<Answer> Profile::Direction::beside_few(std::span<const double> epsilons) const {
+    return few_->delta_curve(epsilons, std::vector<double>(epsilons.size()));
+}
+
+void Profile::Direction::keep_few(std::span<const double> epsilons,
+                                  std::vector<std::optional<Answer>>& curve) const {
+    ask_together(
+        epsilons, [&](std::size_t i) { return !curve[i] && surely_rare(epsilons[i]); },
+        [&](const auto& open) { return beside_few(open); },
+        [&](std::size_t i, const Answer& found) {
+            if (settled(found)) curve[i] = found;
+        });
+}
+
+const Profile::Direction::Given* Profile::Direction::many() const {
+    if (!asked_many_ && inversion_ && !few_) many_ = given(GivenOutcomes::many(composition_), share_of_rest);
+    asked_many_ = true;
+    return many_ ? &*many_ : nullptr;
+}
+
+Answer Profile::Direction::epsilon_beside_many(double delta, Answer best) const {
+    if (!(best.lower > 0 && std::isfinite(best.upper)))
+        best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
+    best = both(many()->epsilon_bounds(delta, best), best);
+    if (close(best, accuracy_) || effort() == Inversion::Effort::all) return best;
+    const auto inverted = inversion_->epsilon_bounds(delta);
+    return inverted ? both(capped(*inverted, delta), best) : best;
+}
+
+Answer Profile::Direction::delta_beside_many(double epsilon, Answer best) const {
+    best = both(many()->delta_curve({&epsilon, 1}, {&best.lower, 1}).front(), best);
+    if (settled(best) || effort() == Inversion::Effort::all) return best;
+    const auto inverted = inversion_->delta_bounds(epsilon);
+    return inverted ? both(*inverted, best) : best;
+}
+
+const Profile::Direction* Profile::Direction::mirror() const {
+    if (!asked_mirror_ && inversion_)
+        if (Composition turned = mirrored(composition_); !turned.empty())
+            mirror_ = std::make_unique<Direction>(std::move(turned), accuracy_, memory_limit_,
+                                                  Engine::automatic, before_lattices_);
+    asked_mirror_ = true;
+    return mirror_.get();
+}
+
+std::vector<std::optional<Answer>> Profile::Direction::by_mirror(std::span<const double> epsilons) const {
+    std::vector<std::optional<Answer>> curve(epsilons.size());
+    if (!std::any_of(epsilons.begin(), epsilons.end(), [](double epsilon) { return epsilon < 0; }))
+        return curve;
+    const std::lock_guard lock(mutex_);
+    const Direction* other = mirror();
+    if (!other) return curve;
+    std::vector<double> turned;
+    for (const double epsilon : epsilons)
+        if (epsilon < 0) turned.push_back(-epsilon);
+    const std::vector<Answer> found = ask_in_order(
+        turned, [&](const auto& sorted) { return other->but_for_nothing(sorted, negligible_of_mirror); });
+    auto next = found.begin();
+    for (std::size_t i = 0; i < epsilons.size(); ++i)
+        if (epsilons[i] < 0) curve[i] = from_mirror(*next++, epsilons[i]);
+    return curve;
+}
+
+std::vector<Answer> Profile::Direction::but_for_nothing(std::span<const double> epsilons,
+                                                        double negligible) const {
+    double end = not_a_number;
+    {
+        const std::lock_guard lock(mutex_);
+        end = nothing_from({epsilons.begin(), epsilons.end()}, negligible);
+    }
+    Answer hardly = exact(0);
+    hardly.upper = negligible;
+    std::vector<Answer> curve(epsilons.size(), hardly);
+    ask_together(
+        epsilons, [&](std::size_t i) { return !(epsilons[i] >= end); },
+        [&](const auto& open) { return delta_curve(open); },
+        [&](std::size_t i, const Answer& found) { curve[i] = found; });
+    return curve;
+}
+
+}  // namespace hockeystick
