@@ -74,6 +74,13 @@ COMPANY = (
         hs.RandomAllocation(17.18, 4185) * 12 + hs.TruncatedPoissonSampled(1.627, 255300, 0.004097, 1217) * 2,
         1.9e-13,
     ),
+    (hs.RandomAllocation(5.22, 88000) + hs.DiscreteLaplace(9.375) * 138, 2.1e-25),
+    (hs.RandomAllocation(16.64, 33310) + hs.DiscreteGaussian(1.997) * 129, 7.6e-23),
+    (
+        hs.RandomAllocation(4.879, 76080) * 20
+        + hs.PoissonSampled(hs.RandomizedResponse(0.8766), 0.145) * 509,
+        2.1e-10,
+    ),
 )
 NOISE, STEPS, EPOCHS = (0.3, 1.0, 3.0, 10.0, 100.0), (10, 100, 1000, 10**4, 10**5, 10**6), (1, 10, 100, 1000)
 
@@ -232,8 +239,10 @@ def word(mechanism: object) -> str:
             return f"q {q}, σ {sigma}"
         case hs.TruncatedPoissonSampled(noise_multiplier=sigma, sampling_probability=q, max_batch_size=most):
             return f"q {q}, at most {most}, σ {sigma}"
-        case hs.Laplace(scale=scale):
-            return f"Laplace {scale}"
+        case hs.PoissonSampled(mechanism=hs.RandomizedResponse(epsilon=epsilon), sampling_probability=q):
+            return f"q {q}, response {epsilon}"
+        case hs.DiscreteLaplace(scale=scale) | hs.Laplace(scale=scale) | hs.DiscreteGaussian(sigma=scale):
+            return f"{type(mechanism).__name__} {scale}"
     return str(mechanism)
 
 

@@ -22,7 +22,8 @@ FEATURES = {
         "cpp/src/*/allocation_*",
         "cpp/src/*/epoch*",
         "cpp/src/*/one_epoch.*",
-        "cpp/src/*/few_outcomes.*",
+        "cpp/src/*/given_outcomes.*",
+        "cpp/src/*/merged_outcomes.*",
         "*/mechanisms/allocation.py",
     ),
     "certificates and their verifier": (

@@ -41,8 +41,8 @@ constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 // Speed: what epochs without their largest ratios may take before they are told apart, where those count for
 // little.
 constexpr Budget few_of_epochs{100 * near_exact, infinity, true, 0, 64};
-// Speed: what the whole transform may take where somebody else answers otherwise.
-constexpr std::size_t frequencies_of_little = 2048;
+// Speed: what the whole transform may take, alone and on a curve, where somebody else answers otherwise.
+constexpr std::size_t frequencies_of_little = 2048, frequencies_of_curve = 64;
 // Speed: a gap, in those that are aimed at, with which no point of a rough curve, or of one that takes noise,
 // is asked about alone; it is the accuracy.
 constexpr double wide_of_curve = 10;
@@ -102,7 +102,7 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
 // nothing beside delta, of which the first estimate may be too large.
 std::optional<Answer> Inversion::delta_with_noise(double epsilon, double enough) const {
     std::optional<Answer> best;
-    double about = std::exp(direct_->log_delta(epsilon)), previous = infinity;
+    double about = estimate(epsilon), previous = infinity;
     while (about < near_guess * previous) {
         const auto answer = DirectInversion(composition_, share_beside_noise * about)
                                 .delta_with_noise(epsilon, enough, most_frequencies_);
@@ -275,7 +275,7 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, Eff
             return best;
         },
         [&](const std::optional<Answer>& best) {
-            if (!best) return std::exp(direct_->log_delta(epsilon));
+            if (!best) return estimate(epsilon);
             if (best->upper > 2 * direct_->dropped()) return best->upper;
             return best->lower > 0 ? best->lower : std::min(best->upper, next_delta);
         });
@@ -283,7 +283,8 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, Eff
 
 // What neighbours share, and the places where the gap is not below `enough`.
 std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> epsilons, Sharing sharing,
-                                                     double enough, std::vector<std::size_t>& left) const {
+                                                     double enough, Effort effort,
+                                                     std::vector<std::size_t>& left) const {
     std::vector<std::optional<Answer>> curve(epsilons.size());
     const auto narrow = [&](const auto& ask) {
         left.clear();
@@ -300,15 +301,16 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
     const auto by_layers = [&](double tolerance) {
         narrow([&](const auto& open) { return direct_->layers(tolerance).delta_curve(open, sharing); });
     };
+    Budget budget;
+    if (layers_soon(false)) budget.worst = curve_gap_;
+    if (effort == Effort::little) budget.frequencies = frequencies_of_curve;
     if (one_epoch_)
         narrow([&](const auto& open) { return one_epoch_->delta_curve(open, few_frequencies, sharing); });
     if (epochs_) narrow([&](const auto& open) { return epochs_->delta_curve(open, sharing); });
     if (direct_->joined()) by_layers(layer_tolerance_);
     if (direct_->answers())
-        narrow([&](const auto& open) {
-            return direct_->delta_curve(open, layers_soon(false) ? Budget{curve_gap_} : Budget{}, sharing);
-        });
-    if (direct_->noise_helps())
+        narrow([&](const auto& open) { return direct_->delta_curve(open, budget, sharing); });
+    if (direct_->noise_helps() && effort != Effort::little)
         narrow([&](const auto& open) {
             return DirectInversion(composition_, beside_curve)
                 .curve_with_noise(open, noisy_share * curve_gap_, most_frequencies_);
@@ -332,10 +334,10 @@ double Inversion::little_from(std::vector<double> epsilons) const {
                                  [&](double epsilon) { return !little(epsilon); });
 }
 
-std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons,
-                                                          double& little) const {
+std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons, double& little,
+                                                          Effort effort) const {
     std::vector<std::size_t> left;
-    auto curve = shared(epsilons, {near_as_good}, curve_gap_, left);
+    auto curve = shared(epsilons, {near_as_good}, curve_gap_, effort, left);
     // Joined pairs have had their layers.
     const bool dear = direct_->noise_helps() && !direct_->joined();
     // What an attempt of its own that takes long would make a little narrower is narrow enough.
@@ -345,7 +347,7 @@ std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double
     for (const std::size_t i : left) open.push_back(epsilons[i]);
     little = little_from(std::move(open));
     std::erase_if(left, [&](std::size_t i) { return epsilons[i] >= little; });
-    ask_alone(epsilons, left, dear, curve);
+    if (effort != Effort::little) ask_alone(epsilons, left, dear, curve);
     return curve;
 }
 
@@ -365,7 +367,8 @@ std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double
     std::vector<std::size_t> left;
     const double enough = wide_of_curve * curve_gap_;
     const bool slow = slow_ || direct_->slow();
-    auto curve = shared(epsilons, {enough, slow ? epsilons.size() / most_lines : 0}, enough, left);
+    auto curve =
+        shared(epsilons, {enough, slow ? epsilons.size() / most_lines : 0}, enough, Effort::all, left);
     if (!direct_->answers()) return curve;
     if (!slow) {
         ask_alone(epsilons, left, false, curve);
@@ -414,6 +417,8 @@ bool Inversion::surely_below(double epsilon, double delta) const {
     if (direct_->dropped() < delta) return direct_->surely_below(epsilon, delta);
     return DirectInversion(composition_, Transform::uncut).surely_below(epsilon, delta);
 }
+
+double Inversion::estimate(double epsilon) const { return std::exp(direct_->log_delta(epsilon)); }
 
 bool Inversion::far(double epsilon) const { return direct_->far(epsilon); }
 

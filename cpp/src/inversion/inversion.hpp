@@ -41,7 +41,8 @@ public:
     std::optional<Answer> delta_bounds(double epsilon, Effort effort = Effort::all) const;
     // The same for many; neighbours share what was computed for one of them. From `little` on, an epsilon of
     // these or infinity, delta is surely less than `little_of_curve`, and no point was asked about alone.
-    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double& little) const;
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double& little,
+                                                   Effort effort = Effort::all) const;
     // The same at no more than the accuracy, so that each contour serves as many neighbours as it can.
     std::vector<std::optional<Answer>> rough_curve(std::span<const double> epsilons) const;
     // Whether that takes next to no time, whatever delta is.
@@ -54,6 +55,8 @@ public:
     bool surely_below(double epsilon, double delta) const;
     // Whether that is likely to show that there is nothing.
     bool far(double epsilon) const;
+    // What delta is, roughly: too much where rare losses rule.
+    double estimate(double epsilon) const;
     // Speed: no point of a curve is asked about alone where that takes long and delta is surely less.
     static constexpr double little_of_curve = 1e-40;
 
@@ -86,7 +89,8 @@ private:
                                          AboutDelta delta) const;
     std::optional<Answer> delta_bounds(double epsilon, double enough, Effort effort) const;
     std::vector<std::optional<Answer>> shared(std::span<const double> epsilons, Sharing sharing,
-                                              double enough, std::vector<std::size_t>& left) const;
+                                              double enough, Effort effort,
+                                              std::vector<std::size_t>& left) const;
     void ask_alone(std::span<const double> epsilons, std::span<const std::size_t> places, bool dear,
                    std::vector<std::optional<Answer>>& curve) const;
     Composition composition_;

@@ -2,8 +2,11 @@
 // an answer is as close as asked for:
 //   1. beyond the largest losses or next to their sum: SupportEnd;
 //   2. a closed form, or the sum over all outcomes where these are few: ClosedForm;
-//   3. of one epoch of allocation beside few outcomes, the epoch alone for each of them: FewOutcomes;
-//   4. the inverse of the transform: Inversion;
+//   3. of one epoch of allocation beside few outcomes, the epoch alone for each of them, and at eps < 0 the
+//      mirrored allocation: direction_beside.cpp;
+//   4. the inverse of the transform: Inversion; beside allocations, where it is not close at little effort,
+//   what
+//      is left given each outcome of the atoms: GivenOutcomes;
 //   5. what takes little: Chernoff's bound, single steps, the frequent steps alone (parts.hpp);
 //   6. lattices: LatticeEngine, beside an allocation of its noise alone.
 // Lower bounds of pairs that are more than their mechanism come from a Direction of what lies below them.
@@ -156,6 +159,8 @@ private:
     static constexpr double fine = 1e-3, rare = 1e-9;
     // speed: how much more closely than the whole what is beside atoms is asked for.
     static constexpr double share_of_rest = 0.25;
+    // speed: how much of an estimate delta has to be for what is left out beside it to be little.
+    static constexpr double share_of_estimate = 1e-3;
     // speed: nobody looks for less of what a mirror says.
     static constexpr double negligible_of_mirror = 1e-16;
     // speed: how many points of a curve of next to no delta are bounded one by one.
@@ -187,6 +192,8 @@ private:
     const Given* many() const;
     Answer epsilon_beside_many(double delta, Answer best) const;
     Answer delta_beside_many(double epsilon, Answer best) const;
+    void keep_many(std::span<const double> epsilons, std::span<const double> about, double below,
+                   std::vector<std::optional<Answer>>& curve) const;
     // P and Q in each other's places, or null: at eps < 0 little depends on what these leave to be known.
     // Empty elsewhere.
     const Direction* mirror() const;

@@ -88,6 +88,20 @@ Answer Profile::Direction::delta_beside_many(double epsilon, Answer best) const 
     return inverted ? both(*inverted, best) : best;
 }
 
+void Profile::Direction::keep_many(std::span<const double> epsilons, std::span<const double> about,
+                                   double below, std::vector<std::optional<Answer>>& curve) const {
+    const auto open = [&](std::size_t i) { return !curve[i] && epsilons[i] < below; };
+    std::vector<double> known;
+    for (std::size_t i = 0; i < epsilons.size(); ++i)
+        if (open(i))
+            known.push_back(about[i] > 0 ? about[i] : share_of_estimate * inversion_->estimate(epsilons[i]));
+    ask_together(
+        epsilons, open, [&](const auto& asked) { return many()->delta_curve(asked, known); },
+        [&](std::size_t i, const Answer& found) {
+            if (settled(found)) curve[i] = found;
+        });
+}
+
 const Profile::Direction* Profile::Direction::mirror() const {
     if (!asked_mirror_ && inversion_)
         if (Composition turned = mirrored(composition_); !turned.empty())

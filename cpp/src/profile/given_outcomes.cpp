@@ -12,9 +12,10 @@
 namespace hockeystick {
 namespace {
 
-// speed: fewer outcomes than that are worth it; the share of delta below which nobody looks for it.
+// speed: fewer outcomes than that are few; the share of delta below which nobody looks for it, where the
+// largest loss alone says how much that is, and where it is known.
 constexpr std::size_t most_outcomes = 9;
-constexpr double negligible = 1e-14;
+constexpr double negligible = 1e-14, negligible_of_known = 1e-10;
 // speed: how near ln delta is brought to what was asked for, beside how closely it is known; how much wider
 // the interval is made each time until both of its ends are proven; when to stop.
 constexpr double near_enough = 1e-10, wider = 8, widest = 0.1;
@@ -179,9 +180,9 @@ std::vector<Answer> GivenOutcomes::delta_curve(std::span<const double> epsilons,
     ask();
     for (std::size_t at = 0; at < epsilons.size(); ++at) {
         const std::size_t top = ranges[at].begin;
-        const double known =
-            top == size ? about[at] : outcomes_.lower.back().mass * deltas[each * at + each - 2].lower;
-        const double nothing = negligible * known;
+        const double nothing =
+            top == size ? negligible_of_known * about[at]
+                        : negligible * outcomes_.lower.back().mass * deltas[each * at + each - 2].lower;
         ranges[at] = worth_asking(epsilons[at], nothing, top, rest);
         for (std::size_t i = 0; i < ranges[at].begin; ++i) deltas[each * at + 2 * i + 1].upper = nothing;
         for (std::size_t i = ranges[at].end; i < top; ++i) deltas[each * at + 2 * i + 1].upper = 1;
