@@ -26,6 +26,7 @@ from .._base.validation import (
     double,
     integer,
     narrowed,
+    shown,
 )
 from ..sampling.laws import Law
 from .core_pairs import NOTHING, Pairs, both, location_pair, sampled
@@ -66,7 +67,7 @@ class _Sampled(Step):
             twice = isinstance(given, Step) and given.is_unsampled() and self.repeats
             which = ", which does not say what a record costs that is in the batch twice" if twice else ""
             raise ParameterTypeError(
-                f"mechanism = {given!r}: must be an unsampled mechanism "
+                f"mechanism = {shown(given)}: must be an unsampled mechanism "
                 f"(Gaussian, Laplace, ... or a mixture of them{besides}), not {type(given).__name__}{which}"
             )
         super().__post_init__()

@@ -11,7 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from .. import _core
-from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, integer, narrowed
+from .._base.validation import (
+    MAX_COUNT,
+    ParameterError,
+    ParameterTypeError,
+    boolean,
+    integer,
+    narrowed,
+    shown,
+)
 from .attribution import AttributionGraph
 
 MAX_STEPS = 2**31  # *limit*
@@ -130,7 +138,7 @@ class Law:
                 f"graph: must {'' if graph is None else 'not '}be given for {self.kind} batches"
             )
         if not isinstance(graph, AttributionGraph):
-            raise ParameterTypeError(f"graph = {graph!r}: must be an AttributionGraph")
+            raise ParameterTypeError(f"graph = {shown(graph)}: must be an AttributionGraph")
         check_owners(graph, self.parameters["examples_per_user"])
         integer("number of examples", graph.num_examples, 1)
         if self.kind == "multi_attribution":
@@ -153,7 +161,7 @@ def law_of(description: object) -> Law:
     law = getattr(description, "_batch_law", None)
     if law is None:
         raise ParameterTypeError(
-            f"description = {description!r}: must be a sampling scheme or a sampled mechanism"
+            f"description = {shown(description)}: must be a sampling scheme or a sampled mechanism"
         )
     return narrowed(law(), Law)
 
