@@ -148,7 +148,9 @@ def test_entries_are_named_as_they_were_passed() -> None:
 
 def test_integers_that_python_does_not_write_are_refused_by_name() -> None:
     """Python's own error spoke of a limit of digits."""
-    with pytest.raises(hs.ParameterError, match=r"^steps = <an integer of about 5001 digits>: must be an int"):
+    with pytest.raises(
+        hs.ParameterError, match=r"^steps = <an integer of about 5001 digits>: must be an int"
+    ):
         hs.Gaussian(1.0) * 10**5000
     with pytest.raises(hs.ParameterTypeError, match=r"^sampling_probability = <a list that cannot be shown>"):
         hs.PoissonSampled(hs.Gaussian(1.0), [10**5000])  # type: ignore[arg-type]
