@@ -14,6 +14,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .types import Numbers
+
 T = TypeVar("T")
 
 MAX_COUNT = 2**53
@@ -374,7 +376,7 @@ def no_more(name: str, value: Any, high: float = math.inf) -> float:
 
 Probability: TypeAlias = Annotated[float, functools.partial(real, low=0.0, high=1.0)]
 Size: TypeAlias = Annotated[int, functools.partial(integer, low=1)]
-NonNegatives: TypeAlias = Annotated[Sequence[float], functools.partial(vector, low=0.0)]
+NonNegatives: TypeAlias = Annotated[Numbers, functools.partial(vector, low=0.0)]
 Flag: TypeAlias = Annotated[bool, boolean]
 
 
