@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -38,8 +39,8 @@ individual.summarise(a)
 def test_arrays_are_taken_where_numbers_are_listed(tmp_path: Path) -> None:
     """A strict checker refused NumPy's arrays for the pair of any mechanism."""
     pytest.importorskip("mypy")
-    exec(CALLS, {})  # what is annotated works
     (path := tmp_path / "calls.py").write_text(CALLS, encoding="utf-8")
+    runpy.run_path(str(path))  # what is annotated works
     # A copy that is not installed is read without its own errors, as an installed one is.
     found = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"), str(path)],
