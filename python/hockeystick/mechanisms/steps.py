@@ -280,7 +280,10 @@ class Mechanism(Step):
         Declared guarantees: ``group`` records change, so epsilon becomes group * epsilon (and delta
         becomes delta (e^{group eps} - 1) / (e^eps - 1)).
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} has no symmetric_pair; outside of this package a mechanism is described by its two output "
+            "distributions (FinitePair), privacy losses (PrivacyLoss) or guarantees (mechanisms.DeclaredProfile)"
+        )
 
     def pairs(self, adjacency: str) -> Pairs:
         """Both directions are the same pair."""
