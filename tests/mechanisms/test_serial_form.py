@@ -61,6 +61,7 @@ def test_what_says_nothing_is_refused(plain: object) -> None:
         ({"noise_multiplier": 2.0}, "description = {'noise_multiplier': 2.0}: has no type; must have one of .*, Gaussian, .*, Process, "),
         ({"type": "Gausian"}, "unknown description 'Gausian': its type must be one of .*, Gaussian, "),
         ({"type": "Gaussian", "sigma": 2.0}, "description = .*: lacks noise_multiplier, has 'sigma'; must have the keys type, noise_multiplier, and no others"),
+        ({"type": "ZCDP"}, "description = .*: lacks rho; must have the keys type, rho, may have xi, and no others"),
         ([GAUSSIAN], "description = .*: must be a dictionary with a type, not list"),
         ({"type": "Process", "items": [ITEM, {"step": GAUSSIAN}]}, r"items\[1\] = .*: lacks count; must have the keys step, count, and no others"),
     ],

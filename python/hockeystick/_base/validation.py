@@ -340,12 +340,13 @@ def check_keys(name: str, plain: Any, needed: Sequence[str], optional: Sequence[
     hockeystick._base.validation.ParameterTypeError: item = {'step': 1, 'counts': 2}: lacks count, has 'counts'; must have the keys step, count, and no others
     """
     instance(name, plain, Mapping, "a dictionary")  # type: ignore[type-abstract]
-    known = list(dict.fromkeys([*needed, *optional]))
-    lacks = [f"lacks {key}" for key in needed if key not in plain]
-    strange = [f"has {shown(key)}" for key in plain if key not in known]
-    if lacks or strange:
+    further = [key for key in optional if key not in needed]
+    wrong = [f"lacks {key}" for key in needed if key not in plain]
+    wrong += [f"has {shown(key)}" for key in plain if key not in needed and key not in further]
+    if wrong:
+        may = f", may have {', '.join(further)}" if further else ""
         raise ParameterTypeError(
-            f"{name} = {shown(plain)}: {', '.join(lacks + strange)}; must have the keys {', '.join(known)}, and no others"
+            f"{name} = {shown(plain)}: {', '.join(wrong)}; must have the keys {', '.join(needed)}{may}, and no others"
         )
 
 

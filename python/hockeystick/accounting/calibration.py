@@ -22,16 +22,7 @@ from typing import Any, Literal, TypeAlias, cast, overload
 from .._base.bounds import Bounds, Shown, finite, round_down, round_up
 from .._base.search import COARSEST, Axis, Search
 from .._base.types import Self, Unpack
-from .._base.validation import (
-    ParameterError,
-    ParameterTypeError,
-    boolean,
-    instance,
-    narrowed,
-    real,
-    shown,
-    two,
-)
+from .._base.validation import ParameterError, ParameterTypeError, boolean, instance, narrowed, real, two
 from .._base.validation import integer as integer_
 from ..mechanisms.descriptions import Composable
 from ..mechanisms.dpsgd import DPSGD
@@ -264,9 +255,7 @@ def calibrate(
 
 
 def function(make: Any) -> Callable[[Any], Composable]:
-    if not callable(make):
-        raise ParameterTypeError(f"make = {shown(make)}: must be a function that returns a description")
-    return cast("Callable[[Any], Composable]", make)
+    return instance("make", make, Callable, "a function that returns a description")  # type: ignore[arg-type]
 
 
 def _axis(limits: object, increasing: bool, whole: bool) -> Axis:

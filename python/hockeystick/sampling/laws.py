@@ -18,7 +18,6 @@ from .._base.validation import (
     boolean,
     integer,
     narrowed,
-    shown,
 )
 from .attribution import AttributionGraph
 
@@ -138,7 +137,7 @@ class Law:
                 f"graph: must {'' if graph is None else 'not '}be given for {self.kind} batches"
             )
         if not isinstance(graph, AttributionGraph):
-            raise ParameterTypeError(f"graph = {shown(graph)}: must be an AttributionGraph")
+            raise ParameterTypeError(f"graph: must be an AttributionGraph, not {type(graph).__name__}")
         check_owners(graph, self.parameters["examples_per_user"])
         integer("number of examples", graph.num_examples, 1)
         if self.kind == "multi_attribution":
@@ -160,9 +159,8 @@ def law_of(description: object) -> Law:
     """The law of the batches of a scheme or mechanism; ParameterTypeError if it has none."""
     law = getattr(description, "_batch_law", None)
     if law is None:
-        raise ParameterTypeError(
-            f"description = {shown(description)}: must be a sampling scheme or a sampled mechanism"
-        )
+        wanted = "must be a sampling scheme or a sampled mechanism"
+        raise ParameterTypeError(f"description: {wanted}, not {type(description).__name__}")
     return narrowed(law(), Law)
 
 
