@@ -316,7 +316,7 @@ def test_what_releases_nothing_costs_nothing(event: Any) -> None:
 def test_events_with_integers_that_python_does_not_write_are_refused() -> None:
     event = dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(1.0), 10**5000)
     with pytest.raises(
-        dpa.UnsupportedEventError, match="^<a SelfComposedDpEvent that cannot be shown>: count"
+        dpa.UnsupportedEventError, match=r"^<a SelfComposedDpEvent that cannot be shown>: count"
     ):
         from_event(event, dpa.NeighboringRelation.ADD_OR_REMOVE_ONE)
 
