@@ -15,9 +15,10 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import accounting, individual, matrix, mechanisms, montecarlo, plots, sampling, training
+from hockeystick._base.validation import shown
 
 ODD = [
-    None, True, "x", b"x", -1, 2.5, np.nan, np.inf, 10**400, [], (1, 2), {"a": 1}, object(), 1j, int, lambda x: x,
+    None, True, "x", b"x", -1, 2.5, np.nan, np.inf, 10**400, 10**5000, [10**5000], [], (1, 2), {"a": 1}, object(), 1j, int, lambda x: x,
     np.array(0.5), np.array([]), np.array([[0.5]]), np.array(["a"]), hs.Gaussian(1.0),
 ]  # fmt: skip
 
@@ -255,7 +256,7 @@ def check(call: Callable[..., Any], given: dict[str, Any]) -> None:
             except (hs.ParameterError, hs.ParameterTypeError, hs.StorageError) as error:
                 assert str(error)  # noqa: PT017
             except Exception as error:  # noqa: BLE001
-                pytest.fail(f"{name} = {odd!r}: {type(error).__name__}: {error}")
+                pytest.fail(f"{name} = {shown(odd)}: {type(error).__name__}: {error}")
 
 
 @pytest.mark.parametrize(("call", "given"), FUNCTIONS, ids=lambda each: getattr(each, "__qualname__", ""))
@@ -297,7 +298,7 @@ def test_the_norm_that_gradients_are_clipped_to_is_never_guessed(
         of()(**{name: value for name, value in given.items() if name != "clipping_norm"})
 
 
-@pytest.mark.parametrize("threads", [*ODD[:4], *ODD[5:], 1025])
+@pytest.mark.parametrize("threads", [*ODD[:4], *ODD[5:], 1025], ids=shown)
 def test_threads(threads: Any) -> None:
     before = hs.max_threads()
     with pytest.raises((hs.ParameterError, hs.ParameterTypeError), match=r"^threads = .*\[0, 1024\]"):

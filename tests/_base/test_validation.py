@@ -131,3 +131,26 @@ def test_arrays_of_objects_are_numbers_if_each_of_them_is() -> None:
     assert hs.matrix.Workload().iterates(gradients).tolist() == [[0.5, 1.0], [0.5, 1.0 + 2.0**70]]
     with pytest.raises(hs.ParameterTypeError, match="gradients: must be an array of numbers"):
         hs.matrix.Workload().iterates(np.array([object()]))
+
+
+@pytest.mark.parametrize("odd", [{0.5: 1, 0.25: 2}, {0.5}, "ab", None, 3, {1: 0.5}.values()])
+def test_what_is_no_sequence_of_numbers_is_called_that(odd: Any) -> None:
+    """A dictionary was said to be no number in [0, 1]."""
+    with pytest.raises(hs.ParameterTypeError) as refused:
+        hs.FinitePair(odd, [1.0])
+    assert str(refused.value) == f"p = {odd!r}: must be a sequence of numbers, not {type(odd).__name__}"
+
+
+def test_entries_are_named_as_they_were_passed() -> None:
+    with pytest.raises(hs.ParameterTypeError, match=r"^p\[0\] = 'a': .*, not str$"):
+        hs.FinitePair(["a", 0.5], [0.5, 0.5])
+
+
+def test_integers_that_python_does_not_write_are_refused_by_name() -> None:
+    """Python's own error spoke of a limit of digits."""
+    with pytest.raises(
+        hs.ParameterError, match=r"^steps = <an integer of about 5001 digits>: must be an int"
+    ):
+        hs.Gaussian(1.0) * 10**5000
+    with pytest.raises(hs.ParameterTypeError, match=r"^sampling_probability = <a list that cannot be shown>"):
+        hs.PoissonSampled(hs.Gaussian(1.0), [10**5000])  # type: ignore[arg-type]

@@ -298,7 +298,9 @@ def test_the_safest_batch_size_is_looked_at_before_giving_up() -> None:
 
 
 def test_the_wrong_direction_is_noticed() -> None:
-    with pytest.raises(hs.ParameterError, match="increasing = True: must be False"):
+    with pytest.raises(
+        hs.ParameterError, match=r"epsilon .* must grow with parameter, but .* given increasing = False$"
+    ):
         hs.calibrate(hs.Gaussian, 0.1, 1e-6, increasing=True, limits=(1e-2, 1e3))
 
 
@@ -402,7 +404,8 @@ def test_a_make_that_does_not_use_its_argument_is_refused(calibrated: Callable[[
 def test_an_argument_in_the_wrong_place_is_refused(calibrated: Callable[[], Any]) -> None:
     """The riskiest value fits, and has less epsilon than the safest one."""
     with pytest.raises(
-        hs.ParameterError, match=r"^increasing = .*the argument of make must go where it belongs"
+        hs.ParameterError,
+        match=r"^make: epsilon .* must (grow|fall) with (steps|batch_size|noise_multiplier), .*the argument of make must go where it belongs",
     ):
         calibrated()
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import hockeystick as hs
+import mpmath
 import pytest
 
 EPSILONS = [0.25, 1.0, 0.1, 1 / 3, 5e-324, 1e-310, 17.0, 699.0]
@@ -180,3 +181,43 @@ def test_a_declared_budget_is_spent_to_its_end(release: Any) -> None:
     assert "(0.1, 1e-05)-differential privacy" in hs.account(release).report(delta=1e-5).statement()
     # The rest of the composition has a delta of its own.
     assert hs.account(hs.Gaussian(3.0) + release).epsilon(1e-5) == math.inf
+
+
+@pytest.mark.parametrize("adjacency", ["add_or_remove", "remove", "zero_out", "replace_one"])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "q"), [(5.0, 1e-9, 1e-3), (1.0, 1e-5, 0.01), (0.5, 1e-3, 0.3), (0.0, 0.1, 0.25), (1e-6, 2.0**-40, 1.0), (60.0, 1e-20, 1e-9)]
+)  # fmt: skip
+def test_sampled_declarations_hold_at_their_share_of_delta(
+    epsilon: float, delta: float, q: float, adjacency: str
+) -> None:
+    """Epsilon was inf at q delta, and is where rounding made that less than it is."""
+    share = Fraction(q) * Fraction(delta)
+    exact = mpmath.log1p(mpmath.mpf(q) * mpmath.expm1(epsilon))
+    profile = hs.account(hs.PoissonSampled(hs.ApproximateDP(epsilon, delta), q), adjacency)
+    at = float(share) if Fraction(float(share)) >= share else math.nextafter(float(share), 1.0)
+    lower, upper = profile.epsilon_bounds(at)
+    assert exact * (1 - mpmath.mpf(1e-9)) <= upper <= exact * (1 + mpmath.mpf(2e-14)) + 1e-300
+    assert exact * (1 - mpmath.mpf(1e-7)) <= lower <= exact
+    assert share <= profile.delta(math.inf) == at
+    less = math.nextafter(at, 0.0)
+    assert Fraction(less) < share
+    assert epsilon == 0.0 or profile.epsilon(less) == math.inf
+
+
+def test_batches_without_replacement_keep_their_share_of_what_is_declared() -> None:
+    profile = hs.account(hs.WithoutReplacement(hs.ApproximateDP(1.0, 2.0**-20), 1, 8), "replace_one")
+    exact = math.log1p(math.expm1(1.0) / 8)
+    assert profile.epsilon(2.0**-23) == pytest.approx(exact, rel=1e-13)
+    assert profile.epsilon(2.0**-23) >= exact
+    assert profile.epsilon(math.nextafter(2.0**-23, 0.0)) == math.inf
+
+
+@pytest.mark.parametrize("q", [0.01, 0.25, 0.3])
+def test_no_noise_says_nothing_of_who_is_not_sampled(q: float) -> None:
+    step = hs.PoissonSampled(hs.Gaussian(0.0), q)
+    assert hs.account(step).epsilon(q) == 0.0
+    assert hs.account(step).epsilon(math.nextafter(q, 0.0)) == math.inf
+    assert hs.account(step * 2).epsilon(q) == math.inf
+    once = 1 - (1 - Fraction(q)) ** 2
+    lower, upper = hs.account(step * 2).delta_bounds(3.0)
+    assert lower <= once <= upper <= once * (1 + Fraction(1, 10**11))

@@ -64,6 +64,25 @@ def test_gaussian_tradeoff(mu: float, adjacency: str) -> None:
     assert hs.account(hs.Gaussian(1 / mu), adjacency).tradeoff([0.0, 1.0]).tolist() == [1.0, 0.0]
 
 
+def test_no_point_of_the_curve_is_asked_for_tests_that_never_accuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their errors follow from delta at infinity; the search for an infimum there asked further and further away."""
+    asked: list[int] = []
+    curve = hs.PrivacyProfile.delta_curve
+
+    def counted(profile: hs.PrivacyProfile, epsilon: Any) -> Any:
+        asked.append(np.size(epsilon))
+        return curve(profile, epsilon)
+
+    monkeypatch.setattr(hs.PrivacyProfile, "delta_curve", counted)
+    step = hs.PoissonSampled(hs.Gaussian(1.0), 0.1)
+    assert hs.account(step * 10).tradeoff([0.0]) == [1.0]
+    assert asked == []
+    alone = hs.account(step * 10).tradeoff(0.5)
+    least = sum(asked)
+    assert hs.account(step * 10).tradeoff([0.0, 0.5]).tolist() == [1.0, alone]
+    assert sum(asked) == 2 * least
+
+
 def test_tradeoff_of_no_errors_many_errors_and_what_is_revealed() -> None:
     assert hs.account(hs.Gaussian(1.0)).tradeoff([]).shape == (0,)
     # 1 - 1e-20 is no double, and 1 is not below it.

@@ -277,6 +277,41 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is not JSON: "),
+        ("[3]", "description = 3: must be a dictionary with a type"),
+        (f'{{"type": "Laplace", "scale": 2, "count": {"1" * 5000}}}', "count = <an integer of about 5000 digits>: must be an integer in "),
+        (f'{{"type": "Laplace", "scale": -{"1" * 5000}}}', "scale = <an integer of about 5000 digits>: must be a number in "),
+    ],
+    ids=["empty", "a number", "a long count", "a long scale"],
+)  # fmt: skip
+def test_what_a_file_lacks_is_said_in_our_words(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path := tmp_path / "described.json").write_text(text)
+    assert main(["account", str(path), "--delta", "1e-5"]) == 2
+    assert f"error: {path}: {said}" in capsys.readouterr().err
+
+
+def test_one_description_may_have_a_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a list it could."""
+    (path := tmp_path / "described.json").write_text('{"type": "Laplace", "scale": 20, "count": 500}')
+    assert main(["account", str(path), "--delta", "1e-6", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epsilon"]["upper"] == hs.account(
+        hs.Laplace(20) * 500
+    ).epsilon(1e-6)
+
+
+def test_long_numbers_of_options_are_shown_in_short(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--noise-multiplier", "1", "--sampling-probability", ".1", "--delta", "1e-5"]
+    assert main(["epsilon", *options, "--steps", "1" * 5000]) == 2
+    printed = capsys.readouterr().err
+    assert "argument --steps: must be a whole number below 1e308" in printed
+    assert len(printed) < 200
+
+
+@pytest.mark.parametrize(
     ("options", "described"),
     [
         (

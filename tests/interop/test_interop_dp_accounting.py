@@ -313,6 +313,14 @@ def test_what_releases_nothing_costs_nothing(event: Any) -> None:
     assert accountant.get_delta(0.0) == 0.0
 
 
+def test_events_with_integers_that_python_does_not_write_are_refused() -> None:
+    event = dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(1.0), 10**5000)
+    with pytest.raises(
+        dpa.UnsupportedEventError, match=r"^<a SelfComposedDpEvent that cannot be shown>: count"
+    ):
+        from_event(event, dpa.NeighboringRelation.ADD_OR_REMOVE_ONE)
+
+
 def test_zcdp_composes_with_everything() -> None:
     """Alone as tight as its own accountant, which refuses nothing of this ledger either, and looser in all."""
     for event in (

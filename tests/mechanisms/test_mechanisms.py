@@ -143,6 +143,16 @@ def test_a_mechanism_needs_no_more_than_its_own_class(adjacency: str) -> None:
     assert from_dict(to_dict(hs.PoissonSampled(one, 0.1) * 3)) == hs.PoissonSampled(one, 0.1) * 3
 
 
+def test_who_derives_a_mechanism_is_told_how_to_describe_it() -> None:
+    """The error had no words."""
+
+    class Mine(hs.mechanisms.Mechanism):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"^Mine has no symmetric_pair; .*FinitePair"):
+        hs.account(Mine()).epsilon(1e-5)
+
+
 def test_nothing_else_takes_the_name_of_a_mechanism() -> None:
     class Gaussian(hs.Gaussian):
         pass

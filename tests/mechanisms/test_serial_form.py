@@ -55,6 +55,22 @@ def test_what_says_nothing_is_refused(plain: object) -> None:
         from_dict(plain)
 
 
+@pytest.mark.parametrize(
+    ("plain", "said"),
+    [
+        ({"noise_multiplier": 2.0}, "description = {'noise_multiplier': 2.0}: has no type; must have one of .*, Gaussian, .*, Process, "),
+        ({"type": "Gausian"}, "unknown description 'Gausian': its type must be one of .*, Gaussian, "),
+        ({"type": "Gaussian", "sigma": 2.0}, "description = .*: lacks noise_multiplier, has 'sigma'; must have the keys type, noise_multiplier, and no others"),
+        ({"type": "ZCDP"}, "description = .*: lacks rho; must have the keys type, rho, may have xi, and no others"),
+        ([GAUSSIAN], "description = .*: must be a dictionary with a type, not list"),
+        ({"type": "Process", "items": [ITEM, {"step": GAUSSIAN}]}, r"items\[1\] = .*: lacks count; must have the keys step, count, and no others"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_named(plain: object, said: str) -> None:
+    with pytest.raises((ValueError, TypeError), match="^" + said):
+        from_dict(plain)
+
+
 def test_the_command_line_and_saved_accountants_refuse_it_too(tmp_path, capsys) -> None:
     from hockeystick._base import storage
     from hockeystick.cli.commands import main

@@ -54,9 +54,31 @@ void pure_dp(double epsilon0, int k, double epsilon) {
     CHECK(back.lower <= epsilon * (1 + 1e-9) && epsilon <= back.upper * (1 + 1e-9));
 }
 
+// Next to the sum of the largest losses, which has an atom, its mass says all there is: an engine would take
+// seconds to say no more.
+void next_to_the_largest_losses(double epsilon0, double q, std::uint64_t k, double short_of) {
+    const hs::Composition composition = {{hs::sampled(hs::laplace(epsilon0), q, hs::Sampling::remove), k}};
+    int asked = 0;
+    const hs::Profile profile({composition}, 1e-3, std::size_t{1} << 30, hs::Engine::automatic,
+                              [&] { ++asked; });
+    const double steps = static_cast<double>(k), largest = steps * std::log1p(q * std::expm1(epsilon0)),
+                 atom = (q + (1 - q) * std::exp(-epsilon0)) / 2,
+                 exact = std::pow(atom, steps) * -std::expm1(-short_of * largest);
+    const double epsilon = largest * (1 - short_of);
+    for (const hs::Answer& delta :
+         {profile.delta_bounds(epsilon), profile.delta_curve(std::vector<double>{epsilon}).front()}) {
+        // epsilon itself is rounded.
+        CHECK(delta.lower <= exact * (1 + 1e-4) && exact * (1 - 1e-4) <= delta.upper);
+        CHECK(delta.upper <= delta.lower * 1.02);
+    }
+    CHECK(asked == 0);
+}
+
 }  // namespace
 
 int main() {
+    for (const double short_of : {3e-11, 1e-10, 2.5e-10}) next_to_the_largest_losses(0.5, 0.08, 8, short_of);
+    next_to_the_largest_losses(0.1, 0.0014, 2, 4e-11);
     gaussians_compose(0.01, 100000, 1e-8);
     gaussians_compose(0.01, 100000, 1e-12);  // where an untilted transform returns noise
     gaussians_compose(1.0 / 300, 100000, 1e-11);

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from .. import _core
 from .arithmetic import standard
-from .validation import ParameterTypeError
+from .validation import ParameterTypeError, shown
 
 Draw: TypeAlias = Callable[[int, int], "tuple[Any, ...]"]
 """draw(first_block, blocks): what `Totals.add` takes of those blocks. It must pickle for other processes."""
@@ -42,7 +42,7 @@ def checked(executor: Any) -> Executor | None:
     if executor is not None and not isinstance(executor, Executor):
         hint = " (of a Dask client: client.get_executor())" if hasattr(executor, "get_executor") else ""
         raise ParameterTypeError(
-            f"executor = {executor!r}: must be a concurrent.futures.Executor, not {type(executor).__name__}{hint}"
+            f"executor = {shown(executor)}: must be a concurrent.futures.Executor, not {type(executor).__name__}{hint}"
         )
     return executor
 

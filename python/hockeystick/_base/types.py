@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -20,6 +20,9 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with what is done and with all there is to do."""
+
+Numbers: TypeAlias = Sequence[float] | NDArray[Any]
+"""What is taken for a sequence of numbers: NumPy's arrays are no sequences to type checkers. Descriptions keep a tuple of it."""
 
 Array: TypeAlias = NDArray[np.float64]
 """The one array type that the package computes with."""

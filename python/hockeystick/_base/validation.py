@@ -14,6 +14,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .types import Numbers
+
 T = TypeVar("T")
 
 MAX_COUNT = 2**53
@@ -26,6 +28,20 @@ class ParameterError(ValueError):
 
 class ParameterTypeError(TypeError):
     """A parameter has the wrong type (a bool, a string, None, a fractional count, ...)."""
+
+
+def shown(value: Any) -> str:
+    """``value`` as a message shows it. Python writes no integer of more than 4300 digits, and nothing that holds one: of these, what they are.
+
+    >>> shown(0.5), shown(10**5000), shown([10**5000])
+    ('0.5', '<an integer of about 5001 digits>', '<a list that cannot be shown>')
+    """
+    try:
+        return repr(value)
+    except ValueError:
+        if isinstance(value, int):
+            return f"<an integer of about {int(value.bit_length() * math.log10(2)) + 1} digits>"
+        return f"<a {type(value).__name__} that cannot be shown>"
 
 
 def real(
@@ -59,11 +75,11 @@ def real(
     open_high = open_high or (high == math.inf and not allow_inf)
     expected = f"must be a number in {'[('[open_low]}{low:g}, {high:g}{'])'[open_high]}"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
-        raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
+        raise ParameterTypeError(f"{name} = {shown(value)}: {expected}, not {type(value).__name__}")
     try:
         number = double(value, towards)
     except OverflowError as error:
-        raise ParameterError(f"{name} = {value!r}: {expected} ({error})") from None
+        raise ParameterError(f"{name} = {shown(value)}: {expected} ({error})") from None
     above = low < number if open_low else low <= number
     below = number < high if open_high else number <= high
     # nan compares false, so it is refused.
@@ -121,10 +137,10 @@ def integer(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> int:
         return value
     expected = f"must be an integer in [{low}, {high}]"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
-        raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
+        raise ParameterTypeError(f"{name} = {shown(value)}: {expected}, not {type(value).__name__}")
     number = int(value)
     if not low <= number <= high:
-        raise ParameterError(f"{name} = {number!r}: {expected}")
+        raise ParameterError(f"{name} = {shown(number)}: {expected}")
     return number
 
 
@@ -160,13 +176,21 @@ def reals(
 def vector(
     name: str, values: Any, low: float = -math.inf, high: float = math.inf, **ends: bool
 ) -> tuple[float, ...]:
-    """Return a sequence of numbers as a tuple if `real` accepts each of them."""
-    checked = reals(name, tuple(values) if isinstance(values, Iterator) else values, low, high, **ends)
-    if checked.ndim == 0:
-        raise ParameterTypeError(f"{name} = {values!r}: must be a sequence of numbers")
-    if checked.ndim != 1:
-        raise ParameterError(f"{name}: must be a sequence of numbers, not an array of shape {checked.shape}")
-    return tuple(checked.tolist())
+    """Return a sequence of numbers as a tuple if `real` accepts each of them.
+
+    >>> vector("p", {0.5: 1})
+    Traceback (most recent call last):
+    ...
+    hockeystick._base.validation.ParameterTypeError: p = {0.5: 1}: must be a sequence of numbers, not dict
+    """
+    array = unmasked(name, tuple(values) if isinstance(values, Iterator) else values)
+    if array.ndim == 0:
+        raise ParameterTypeError(
+            f"{name} = {shown(values)}: must be a sequence of numbers, not {type(values).__name__}"
+        )
+    if array.ndim != 1:
+        raise ParameterError(f"{name}: must be a sequence of numbers, not an array of shape {array.shape}")
+    return tuple(reals(name, array, low, high, **ends).tolist())
 
 
 def integers(name: str, values: Any, low: int = 0, high: int = MAX_COUNT) -> NDArray[Any]:
@@ -225,7 +249,7 @@ def _each(
     checked = np.empty(array.shape, dtype)
     for index, value in np.ndenumerate(array):
         at = f"{name}[{', '.join(map(str, index))}]" if array.size > 1 else name
-        checked[index] = check(at, value)
+        checked[index] = check(at, value.item() if array.dtype.kind in "SUb" else value)  # as it was passed
     return checked
 
 
@@ -241,14 +265,16 @@ def choice(name: str, value: Any, options: Sequence[str]) -> str:
         return value
     expected = "must be one of " + ", ".join(map(repr, options))
     if isinstance(value, str):
-        raise ParameterError(f"{name} = {value!r}: {expected}")
-    raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
+        raise ParameterError(f"{name} = {shown(value)}: {expected}")
+    raise ParameterTypeError(f"{name} = {shown(value)}: {expected}, not {type(value).__name__}")
 
 
 def boolean(name: str, value: Any) -> bool:
     """Return ``value`` if it is True or False (NumPy's included)."""
     if not isinstance(value, (bool, np.bool_)):
-        raise ParameterTypeError(f"{name} = {value!r}: must be True or False, not {type(value).__name__}")
+        raise ParameterTypeError(
+            f"{name} = {shown(value)}: must be True or False, not {type(value).__name__}"
+        )
     return bool(value)
 
 
@@ -262,7 +288,14 @@ def instance(name: str, value: Any, kind: type[T], wanted: str | None = None) ->
     """
     if not isinstance(value, kind):
         wanted = kind.__name__ if wanted is None else wanted
-        raise ParameterTypeError(f"{name} = {value!r}: must be {wanted}, not {type(value).__name__}")
+        raise ParameterTypeError(f"{name} = {shown(value)}: must be {wanted}, not {type(value).__name__}")
+    return value
+
+
+def two(name: str, value: Any, wanted: str) -> Sequence[Any]:
+    """Return ``value`` if it is a pair, which the message calls ``wanted``."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise ParameterTypeError(f"{name} = {shown(value)}: must be {wanted}")
     return value
 
 
@@ -278,7 +311,7 @@ def entries(name: str, values: Any, wanted: str) -> tuple[Any, ...]:
         found = iter(values)
     except TypeError:
         raise ParameterTypeError(
-            f"{name} = {values!r}: must be a sequence of {wanted}, not {type(values).__name__}"
+            f"{name} = {shown(values)}: must be a sequence of {wanted}, not {type(values).__name__}"
         ) from None
     return tuple(found)
 
@@ -288,15 +321,33 @@ def built(name: str, plain: Any, kinds: Mapping[str, type[T]]) -> T:
     values = dict(instance(name, plain, Mapping, "a dictionary with a type"))  # type: ignore[type-abstract]
     kind = values.pop("type", None)
     if not isinstance(kind, str) or not is_dataclass(kinds.get(kind)):
-        concrete = sorted(each for each, made in kinds.items() if is_dataclass(made))
-        raise ParameterError(f"unknown {name} {kind!r}: must be one of {', '.join(concrete)}")
+        concrete = ", ".join(sorted(each for each, made in kinds.items() if is_dataclass(made)))
+        if "type" not in plain:
+            raise ParameterError(f"{name} = {shown(plain)}: has no type; must have one of {concrete}")
+        raise ParameterError(f"unknown {name} {shown(kind)}: its type must be one of {concrete}")
     known = [entry for entry in fields(kinds[kind]) if entry.init]  # type: ignore[arg-type]
-    needed = {entry.name for entry in known if entry.default is MISSING and entry.default_factory is MISSING}
-    if not needed <= set(values) <= {entry.name for entry in known}:
-        raise ParameterTypeError(
-            f"{name} = {plain!r}: must have the keys type, {', '.join(entry.name for entry in known)}, and no others"
-        )
+    needed = [entry.name for entry in known if entry.default is MISSING and entry.default_factory is MISSING]
+    check_keys(name, plain, ["type", *needed], [entry.name for entry in known])
     return kinds[kind](**values)
+
+
+def check_keys(name: str, plain: Any, needed: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Raise ParameterTypeError unless ``plain`` is a dictionary with all of the ``needed`` keys, and none that is not even ``optional``.
+
+    >>> check_keys("item", {"step": 1, "counts": 2}, ["step", "count"])
+    Traceback (most recent call last):
+    ...
+    hockeystick._base.validation.ParameterTypeError: item = {'step': 1, 'counts': 2}: lacks count, has 'counts'; must have the keys step, count, and no others
+    """
+    instance(name, plain, Mapping, "a dictionary")  # type: ignore[type-abstract]
+    further = [key for key in optional if key not in needed]
+    wrong = [f"lacks {key}" for key in needed if key not in plain]
+    wrong += [f"has {shown(key)}" for key in plain if key not in needed and key not in further]
+    if wrong:
+        may = f", may have {', '.join(further)}" if further else ""
+        raise ParameterTypeError(
+            f"{name} = {shown(plain)}: {', '.join(wrong)}; must have the keys {', '.join(needed)}{may}, and no others"
+        )
 
 
 def narrowed(value: object, kind: type[T]) -> T:
@@ -326,7 +377,7 @@ def no_more(name: str, value: Any, high: float = math.inf) -> float:
 
 Probability: TypeAlias = Annotated[float, functools.partial(real, low=0.0, high=1.0)]
 Size: TypeAlias = Annotated[int, functools.partial(integer, low=1)]
-NonNegatives: TypeAlias = Annotated[Sequence[float], functools.partial(vector, low=0.0)]
+NonNegatives: TypeAlias = Annotated[Numbers, functools.partial(vector, low=0.0)]
 Flag: TypeAlias = Annotated[bool, boolean]
 
 

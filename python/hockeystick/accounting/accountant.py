@@ -10,7 +10,7 @@ from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive, holding, undivided, unlocked
 from .._base.files import refusing
 from .._base.types import AnyPath
-from .._base.validation import ParameterError, ParameterTypeError, integer, real
+from .._base.validation import ParameterError, instance, integer, real
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.descriptions import Composable, Process, composition
 from ..mechanisms.steps import from_dict, to_dict
@@ -146,8 +146,7 @@ class Accountant(Answers):
     @unlocked
     def merge(self, other: Accountant) -> None:
         """Record everything that ``other`` recorded, too: both ran on the same data."""
-        if not isinstance(other, Accountant):
-            raise ParameterTypeError(f"other = {other!r}: must be an Accountant, not {type(other).__name__}")
+        instance("other", other, Accountant, "an Accountant")
         if other.adjacency != self._adjacency:
             raise ParameterError(
                 f"other.adjacency = {other.adjacency!r}: must be {self._adjacency!r}; guarantees "

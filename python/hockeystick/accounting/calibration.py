@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias, cast, overload
 from .._base.bounds import Bounds, Shown, finite, round_down, round_up
 from .._base.search import COARSEST, Axis, Search
 from .._base.types import Self, Unpack
-from .._base.validation import ParameterError, ParameterTypeError, boolean, instance, narrowed, real
+from .._base.validation import ParameterError, ParameterTypeError, boolean, instance, narrowed, real, two
 from .._base.validation import integer as integer_
 from ..mechanisms.descriptions import Composable
 from ..mechanisms.dpsgd import DPSGD
@@ -255,19 +255,16 @@ def calibrate(
 
 
 def function(make: Any) -> Callable[[Any], Composable]:
-    if not callable(make):
-        raise ParameterTypeError(f"make = {make!r}: must be a function that returns a description")
-    return cast("Callable[[Any], Composable]", make)
+    return instance("make", make, Callable, "a function that returns a description")  # type: ignore[arg-type]
 
 
 def _axis(limits: object, increasing: bool, whole: bool) -> Axis:
-    if not isinstance(limits, (tuple, list)) or len(limits) != 2:
-        raise ParameterTypeError(f"limits = {limits!r}: must be a pair (low, high)")
+    first, last = two("limits", limits, "a pair (low, high)")
     if whole:
-        low: float = integer_("limits[0]", limits[0])
-        return Axis(low, integer_("limits[1]", limits[1], int(low)), increasing, True)
-    low = real("limits[0]", limits[0], 0.0, open_low=True)
-    return Axis(low, real("limits[1]", limits[1], low), increasing, False)
+        low: float = integer_("limits[0]", first)
+        return Axis(low, integer_("limits[1]", last, int(low)), increasing, True)
+    low = real("limits[0]", first, 0.0, open_low=True)
+    return Axis(low, real("limits[1]", last, low), increasing, False)
 
 
 def _check_use(budget: Budget, axis: Axis, parameter: str) -> None:
@@ -285,9 +282,9 @@ def _check_turn(axis: Axis, parameter: str, value: float, there: Bounds, safest:
     """Raise if epsilon is less at ``value`` than at the safest one."""
     if there.upper < safest.lower:
         raise ParameterError(
-            f"increasing = {axis.rising}: must be {not axis.rising}; epsilon at {parameter} = {value!r} "
-            f"is below that at {parameter} = {axis.safest!r} (or the argument of make must go where it belongs, or limits "
-            "must be some between which epsilon does not turn)"
+            f"make: epsilon of what it returns must {'grow' if axis.rising else 'fall'} with {parameter}, but at {parameter} = {value!r} it is "
+            f"below that at {parameter} = {axis.safest!r}: the argument of make must go where it belongs, or limits be some between which "
+            f"epsilon does not turn; where it is the other way round, `calibrate` must be given increasing = {not axis.rising}"
         )
 
 

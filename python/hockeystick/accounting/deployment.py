@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .._base.validation import ParameterError, ParameterTypeError, choice, instance
+from .._base.validation import ParameterError, ParameterTypeError, choice, instance, shown
 from ..mechanisms.selection import Repetitions
 
 REQUIRED = (
@@ -65,7 +65,7 @@ class Deployment:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if not isinstance(value, str):
-                raise ParameterError(f"{name} = {value!r}: must be a text")
+                raise ParameterError(f"{name} = {shown(value)}: must be a text")
             _check_plain(name, value)
         choice("trust_model", self.trust_model, ("Central", "Local", "Shuffle", "Federated"))
         choice("release_type", self.release_type, ("One release", "Many releases"))
@@ -153,22 +153,22 @@ def _check_plain(name: str, value: Any) -> None:
         for key, each in value.items():
             if not isinstance(key, str) or not re.fullmatch(_KEY, key):
                 raise ParameterError(
-                    f"{name} has the key {key!r}: must be a word of lower-case letters and underscores"
+                    f"{name} has the key {shown(key)}: must be a word of lower-case letters and underscores"
                 )
             _check_plain(f"{name}[{key!r}]", each)
     elif isinstance(value, (list, tuple)):
         for index, each in enumerate(value):
             if isinstance(each, (Mapping, list, tuple)):
-                raise ParameterTypeError(f"{name}[{index}] = {each!r}: must be a text or a number")
+                raise ParameterTypeError(f"{name}[{index}] = {shown(each)}: must be a text or a number")
             _check_plain(f"{name}[{index}]", each)
     elif isinstance(value, str):
         if any(0xD800 <= ord(letter) < 0xE000 for letter in value):
-            raise ParameterError(f"{name} = {value!r}: must be a text without lone surrogates")
+            raise ParameterError(f"{name} = {shown(value)}: must be a text without lone surrogates")
     elif isinstance(value, float) and not math.isfinite(value):
-        raise ParameterError(f"{name} = {value!r}: must be finite")
+        raise ParameterError(f"{name} = {shown(value)}: must be finite")
     elif value is not None and not isinstance(value, (bool, int, float)):
         raise ParameterTypeError(
-            f"{name} = {value!r}: must be a text, a number, or a list or mapping of these"
+            f"{name} = {shown(value)}: must be a text, a number, or a list or mapping of these"
         )
 
 

@@ -255,13 +255,15 @@ class PrivacyProfile(Shown):
         """
         points = reals("alpha", alpha, 0.0, 1.0)
         errors = points.ravel()
-        detected = errors
+        detected = errors.copy()
         if self._process.items and self._directions:
-            wide = self.widest_epsilon()
-            curve = Envelope(self.delta_curve, np.linspace(-wide, wide, FIRST_NODES))
-            found = curve.least([line(error) for error in errors.tolist()], TOLERANCE)
-            detected = np.minimum(1.0, [upper for _, upper in found])
-            detected[errors == 0.0] = self.delta(math.inf)
+            never = errors == 0.0
+            detected[never] = self.delta(math.inf)
+            if not never.all():
+                wide = self.widest_epsilon()
+                curve = Envelope(self.delta_curve, np.linspace(-wide, wide, FIRST_NODES))
+                found = curve.least([line(error) for error in errors[~never].tolist()], TOLERANCE)
+                detected[~never] = np.minimum(1.0, [upper for _, upper in found])
         missed = complement(detected).reshape(points.shape)
         return missed if points.ndim else float(missed)
 

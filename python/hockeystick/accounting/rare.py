@@ -110,8 +110,8 @@ class Declared(NamedTuple):
             return found
         lower, further = found.lower, min(1.0, self.delta * _FURTHER)
         # Once: there they are asked for themselves.
-        if lower == 0.0 and delta < further:
-            lower = ask(further).lower
+        if (lower == 0.0 or found.upper == math.inf) and delta < further:
+            lower = max(lower, ask(further).lower)
         return replace(found, lower=min(lower, self.epsilon), upper=self.epsilon)
 
 

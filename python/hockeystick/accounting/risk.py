@@ -6,7 +6,6 @@ Proofs: docs/accounting/risk.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NoReturn
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
-from .._base.types import Array
+from .._base.types import Array, Numbers
 from .._base.validation import real, vector
 from .envelope import FIRST_NODES, FURTHEST, MARGIN, TOLERANCE, Envelope, Objective, line
 
@@ -162,7 +161,7 @@ class Risk(Exclusive):
         upper = min(share, 1.0 - share, share * (1.0 - least) * (1.0 + MARGIN) + 2.0**-52)
         return Bounds(lower, upper)
 
-    def table(self, fprs: Sequence[float] = (1e-3, 1e-2, 1e-1)) -> list[tuple[str, Bounds]]:
+    def table(self, fprs: Numbers = (1e-3, 1e-2, 1e-1)) -> list[tuple[str, Bounds]]:
         """What this guarantee means, in words, with its numbers."""
         rows = [("membership advantage, TPR - FPR", self.advantage())]
         wrong = self.bayes_risk(0.5)

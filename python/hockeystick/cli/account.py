@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .._base import storage
-from .._base.validation import ParameterError, ParameterTypeError, integer
+from .._base.validation import ParameterError, ParameterTypeError, instance, integer, shown
 from ..accounting.accountant import Accountant
 from ..accounting.profile import account
 from ..accounting.settings import DEFAULT_ACCURACY
@@ -26,12 +26,14 @@ EXAMPLES = (
 )
 _OF_ANSWERS = ("adjacency", "accuracy", "statement", "report", "certificate")
 """Options about an answer that is computed, which what a plan states is not."""
+_DIGITS = 400
+"""*Limit*: no number that is accepted has so many."""
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.description = (
         "The file holds a ledger (Accountant.save), a training plan (TrainingPlan.save), or JSON: a description as "
-        "hockeystick.mechanisms.to_dict gives it, or a list of them, each with a count. Without --delta and --epsilon a plan "
+        "hockeystick.mechanisms.to_dict gives it, or a list of them, each with a count if need be. Without --delta and --epsilon a plan "
         "states its own guarantee (one for users, which needs their graph, by TrainingPlan.load(FILE, graph) alone); with "
         "other options it is accounted for at its own delta."
     )
@@ -89,7 +91,10 @@ def _own_delta(plan: TrainingPlan, options: argparse.Namespace) -> float | None:
 def _described(path: str) -> Composable:
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-        return _composition(json.loads(text, object_pairs_hook=_once, parse_float=_number))
+        hooks: dict[str, Any] = {"object_pairs_hook": _once, "parse_float": _number, "parse_int": _whole}
+        return _composition(json.loads(text, **hooks))
+    except json.JSONDecodeError as error:
+        raise ParameterError(f"{path}: is not JSON: {error}") from None
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ParameterError(f"{path}: {error}") from error
 
@@ -101,6 +106,15 @@ def _number(text: str) -> float:
         raise ValueError(str(error)) from None
 
 
+def _whole(text: str) -> int:
+    """It, but for the later digits of so many that Python reads them as no integer: whatever it is given for refuses it by name.
+
+    >>> _whole("12"), _whole("1" * 5000) > 10**4999
+    (12, True)
+    """
+    return int(text[:_DIGITS]) * int(10 ** max(0, len(text) - _DIGITS))
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(pairs)) != len(pairs):
         raise ValueError(f"a name occurs twice: {', '.join(name for name, _ in pairs)}")
@@ -108,22 +122,21 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _composition(plain: Any) -> Composable:
-    """A description, or a list of them.
+    """A description, or a list of them, each with a count or without.
 
     >>> _composition([{"type": "Laplace", "scale": 20.0, "count": 3}, {"type": "PureDP", "epsilon": 0.1}])
     Process(items=((Laplace(scale=20.0), 3), (PureDP(epsilon=0.1), 1)))
     """
-    if not isinstance(plain, list):
+    if not isinstance(plain, (list, dict)) or (isinstance(plain, dict) and "count" not in plain):
         return from_dict(plain)
     total = Process()
-    for entry in plain:
-        if not isinstance(entry, dict):
-            raise TypeError(f"not a description: {entry!r}")
+    for entry in plain if isinstance(plain, list) else [plain]:
+        instance("description", entry, dict, "a dictionary with a type")
         fields = {name: value for name, value in entry.items() if name != "count"}
         try:
             step = from_dict(fields)
         except ParameterTypeError as error:
-            more = " but count" if str(error).startswith(f"description = {fields!r}") else ""
+            more = " but count" if str(error).startswith(f"description = {shown(fields)}") else ""
             raise ParameterTypeError(f"{error}{more}") from None
         total = total + step * integer("count", entry.get("count", 1))
     return total

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import reprlib
 from argparse import ArgumentTypeError
 from collections.abc import Iterable
 
@@ -23,7 +25,9 @@ def real(text: str) -> float:
             raise ValueError
         return value + 0.0  # -0.0 is 0.0
     except (ValueError, ArithmeticError):
-        raise ArgumentTypeError(f"must be a number, such as 1e-5 or 256/60000, not {text!r}") from None
+        raise ArgumentTypeError(
+            f"must be a number, such as 1e-5 or 256/60000, not {reprlib.repr(text)}"
+        ) from None
 
 
 def _counts(digit: str) -> bool:
@@ -41,7 +45,10 @@ def whole(text: str) -> int:
     except ValueError:
         value = real(text)
     if not value.is_integer():
-        raise ArgumentTypeError(f"must be a whole number, such as 10000 or 1e4, not {text!r}")
+        most = " below 1e308" if math.isinf(value) else ""
+        raise ArgumentTypeError(
+            f"must be a whole number{most}, such as 10000 or 1e4, not {reprlib.repr(text)}"
+        )
     return int(value)
 
 

@@ -20,7 +20,7 @@ from .._base.arithmetic import standard
 from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
 from .._base.lazy import needing
-from .._base.validation import ParameterError, ParameterTypeError, double, integer, real, reals
+from .._base.validation import ParameterError, ParameterTypeError, double, integer, real, reals, shown
 from ..accounting.accountant import Accountant
 from ..accounting.gaussian_summary import granted
 from ..accounting.profile import PrivacyProfile
@@ -98,7 +98,7 @@ def from_event(event: Any, neighboring_relation: NeighboringRelation) -> Process
     try:
         return Process(_steps(event, neighboring_relation, 1))
     except _RefusedError as refused:
-        raise dp_accounting.UnsupportedEventError(f"{refused.event}: {refused.reason}") from None
+        raise dp_accounting.UnsupportedEventError(f"{shown(refused.event)}: {refused.reason}") from None
 
 
 def to_event(process: Composable) -> Any:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .._base.randomness import Seed
-from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real, reals
+from .._base.validation import ParameterError, choice, instance, integer, real, reals
 from ..mechanisms.descriptions import Composable, Process, set_fields
 from ..mechanisms.runs import Dominated
 from ..sampling.batches import BatchSampler
@@ -71,11 +71,7 @@ class BandMF(Composable):
     def __post_init__(self) -> None:
         kinds: tuple[tuple[str, type], ...] = (("strategy", Strategy), ("scheme", Scheme))
         for name, kind in kinds:
-            given = getattr(self, name)
-            if not isinstance(given, kind):
-                raise ParameterTypeError(
-                    f"{name} = {given!r}: must be a {kind.__name__}, not {type(given).__name__}"
-                )
+            instance(name, getattr(self, name), kind, f"a {kind.__name__}")
         sigma = real("noise_multiplier", self.noise_multiplier, 0.0, open_low=True)
         steps, bands, most = self.strategy.steps, self.strategy.bands, self.scheme.largest_bands()
         if steps != self.scheme.steps:

@@ -10,6 +10,7 @@ array([[1.  , 0.  , 0.  ],
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -44,7 +45,7 @@ class BufferedToeplitz(Strategy):
     and `BMinSep` sampling does not apply (`BandMF` refuses); what does is in docs/matrix/buffered.md, "What is accounted".
     """
 
-    buffers: tuple[tuple[float, float], ...]
+    buffers: Sequence[tuple[float, float]] | Array
     steps: int
 
     _given = "buffers"

@@ -29,7 +29,17 @@ from .._base.exclusive import Exclusive
 from .._base.files import refusing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.types import AnyPath
-from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, real, reals
+from .._base.validation import (
+    ParameterError,
+    ParameterTypeError,
+    boolean,
+    instance,
+    integer,
+    real,
+    reals,
+    shown,
+    two,
+)
 from .rounding import MOST_ROUNDING, check_rounding
 from .strategy import Strategy
 
@@ -87,9 +97,7 @@ class CorrelatedNoise(Exclusive):
         dtype: DTypeLike = np.float32,
         state_dtype: DTypeLike = np.float64,
     ) -> None:
-        if not isinstance(strategy, Strategy):
-            raise ParameterTypeError(f"strategy = {strategy!r}: must be a Strategy")
-        self.strategy = strategy
+        self.strategy = instance("strategy", strategy, Strategy, "a Strategy")  # type: ignore[type-abstract]
         self.dimension = integer("dimension", dimension, 1, MAX_DIMENSION)
         self.noise_multiplier = real("noise_multiplier", noise_multiplier, 0.0)
         self.clipping_norm = real("clipping_norm", clipping_norm, 0.0, open_low=True)
@@ -316,8 +324,7 @@ class CorrelatedNoise(Exclusive):
 
         Raises StorageError for damaged files, ParameterError if ``strategy`` is another one.
         """
-        if not isinstance(strategy, Strategy):
-            raise ParameterTypeError(f"strategy = {strategy!r}: must be a Strategy")
+        instance("strategy", strategy, Strategy, "a Strategy")  # type: ignore[type-abstract]
         seen = storage.Seen()
         content, arrays = storage.read(path, _KIND, seen=seen)
         with refusing(path):
@@ -389,8 +396,8 @@ def check_writable(name: str, array: Any, size: int) -> None:
 def _float_type(name: str, value: DTypeLike) -> np.dtype[Any]:
     try:
         dtype = np.dtype(value)
-    except TypeError:
-        raise ParameterTypeError(f"{name} = {value!r}: must be float32 or float64") from None
+    except (TypeError, ValueError):
+        raise ParameterTypeError(f"{name} = {shown(value)}: must be float32 or float64") from None
     if dtype not in (np.float32, np.float64) or not dtype.isnative:
         raise ParameterError(f"{name} = {dtype}: must be float32 or float64")
     return dtype
@@ -399,7 +406,6 @@ def _float_type(name: str, value: DTypeLike) -> np.dtype[Any]:
 def _range(coordinates: Any, dimension: int) -> tuple[int, int]:
     if coordinates is None:
         return 0, dimension
-    if not isinstance(coordinates, (tuple, list)) or len(coordinates) != 2:
-        raise ParameterTypeError(f"coordinates = {coordinates!r}: must be (start, stop)")
-    start = integer("coordinates[0]", coordinates[0], 0, dimension - 1)
-    return start, integer("coordinates[1]", coordinates[1], start + 1, dimension)
+    first, last = two("coordinates", coordinates, "(start, stop)")
+    start = integer("coordinates[0]", first, 0, dimension - 1)
+    return start, integer("coordinates[1]", last, start + 1, dimension)

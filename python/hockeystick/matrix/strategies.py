@@ -15,14 +15,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from .. import _core
-from .._base.types import Array
+from .._base.types import Array, Numbers
 from .._base.validation import ParameterError, ParameterTypeError, integer, narrowed, reals
 from ..mechanisms.descriptions import set_fields
 from .strategy import Strategy, check_dense, kept_counts, row_sums
@@ -142,7 +141,7 @@ class BandedToeplitz(Strategy):
            [0. , 0.5, 1. ]])
     """
 
-    coefficients: Sequence[float]
+    coefficients: Numbers
     steps: int
 
     _given = "coefficients"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from .._base.types import Array
+from .._base.types import Array, Numbers
 from .._base.validation import (
     NonNegative,
     ParameterError,
@@ -42,7 +42,7 @@ def _rates(name: str, value: Any) -> float | tuple[float, ...]:
     return tuple(array.tolist())
 
 
-_Rates: TypeAlias = Annotated[float | tuple[float, ...], _rates]
+_Rates: TypeAlias = Annotated[float | Numbers, _rates]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from .. import _core
+from .._base.types import Numbers
 from .._base.validation import MAX_COUNT, ParameterError, Probability, instance, vector
 from .atoms import Atoms
 from .core_pairs import Pairs, bracket
@@ -19,7 +20,7 @@ from .curves import FURTHEST, Curve, group_curve
 from .ratios import ROUNDING, fewer, from_losses, from_masses, reversed_bracket
 from .steps import ExactGuarantee, Mechanism, Step
 
-Probabilities: TypeAlias = Annotated[Sequence[float], functools.partial(vector, low=0.0, high=1.0 + ROUNDING)]
+Probabilities: TypeAlias = Annotated[Numbers, functools.partial(vector, low=0.0, high=1.0 + ROUNDING)]
 """Numbers in [0, 1], or beyond 1 by rounding."""
 
 
@@ -111,7 +112,11 @@ class FinitePair(Given):
 
 
 def check_lengths(
-    one: str, values: Sequence[Any], other: str, others: Sequence[Any], most: int = MAX_COUNT
+    one: str,
+    values: Numbers | Sequence[Any],
+    other: str,
+    others: Numbers | Sequence[Any],
+    most: int = MAX_COUNT,
 ) -> None:
     """Raise ParameterError unless there is one of each for each of the other, from 1 to ``most``."""
     if not 1 <= len(values) == len(others) <= most:
@@ -126,7 +131,7 @@ def check_total(name: str, total: float) -> None:
         raise ParameterError(f"{name}: must sum to 1 (to within {ROUNDING:g}), not to {total!r}")
 
 
-def short(values: Sequence[float]) -> str:
+def short(values: Numbers) -> str:
     """All of a few numbers, or how many there are."""
     return repr(values) if len(values) <= 8 else f"<{len(values)} numbers>"
 
@@ -153,7 +158,7 @@ class PrivacyLoss(Given):
     True
     """
 
-    losses: Annotated[Sequence[float], vector]
+    losses: Annotated[Numbers, vector]
     probabilities: Probabilities
     infinity_mass: Probability = 0.0
     add: PrivacyLoss | None = None
@@ -218,8 +223,8 @@ class DeclaredProfile(Mechanism):
     True
     """
 
-    epsilons: Annotated[Sequence[float], functools.partial(vector, low=0.0, high=FURTHEST)]
-    deltas: Annotated[Sequence[float], functools.partial(vector, low=0.0, high=1.0)]
+    epsilons: Annotated[Numbers, functools.partial(vector, low=0.0, high=FURTHEST)]
+    deltas: Annotated[Numbers, functools.partial(vector, low=0.0, high=1.0)]
     error: Probability = 0.0
     noise_convention = "(epsilon, delta) at several points as declared by the user"
     reference = "docs/mechanisms/pairs.md (the worst case of the declared guarantees)"

@@ -10,13 +10,14 @@ from fractions import Fraction
 from typing import Annotated, TypeAlias
 
 from .. import _core
+from .._base.types import Numbers
 from .._base.validation import NonNegative, NonNegatives, ParameterError, double, entries, instance, vector
 from .core_pairs import HUGE, NOTHING, Pairs, both, gaussian, location_mixture, mixture, revealing, sampled
 from .given import check_lengths, check_total
 from .numeric import Gaussian
 from .steps import A_STEP, Step, Words, set_fields
 
-_Weights: TypeAlias = Annotated[Sequence[float], functools.partial(vector, low=0.0, high=1.0)]
+_Weights: TypeAlias = Annotated[Numbers, functools.partial(vector, low=0.0, high=1.0)]
 
 
 _SHOWN = 1e4
@@ -26,7 +27,7 @@ _ROUNDED = 4 * 2.0**-53
 """*Proof*: each quotient and their sum are rounded once, so that no more is left of a sum."""
 
 
-def _normalised(name: str, weights: Sequence[float]) -> Sequence[float]:
+def _normalised(name: str, weights: Numbers) -> Numbers:
     """Numbers that sum to 1, made to do so to the last digits; what it returns, it returns unchanged."""
     total = math.fsum(weights)
     check_total(name, total)
@@ -128,7 +129,7 @@ class MixtureOfGaussians(Step):
     @property
     def largest(self) -> float:
         """The largest sensitivity that occurs."""
-        return max(s for s, p in zip(self.sensitivities, self.probabilities, strict=True) if p > 0.0)
+        return float(max(s for s, p in zip(self.sensitivities, self.probabilities, strict=True) if p > 0.0))
 
     def may_be_sampled(self, scheme: Step) -> bool:
         return scheme.independent

@@ -31,6 +31,10 @@ class Gaussian(Mechanism):
     noise_multiplier: NonNegative
     noise_convention = "noise multiplier = standard deviation / L2 sensitivity of the sum when one record is added or removed"
 
+    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
+        """Of noise, none; without any the data are revealed, which is (0, 1)-DP and says something where records are sampled."""
+        return ExactGuarantee(Fraction(0), Fraction(1)) if self.noise_multiplier == 0.0 else None
+
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """N(shift, sigma^2) against N(0, sigma^2)."""
         sigma = self.noise_multiplier

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import numpy as np
 
-from .._base.types import Array
+from .._base.types import Array, Numbers
 from .._base.validation import NonNegative, NonNegatives, ParameterError, vector
 from .core_pairs import Pairs, both
 from .curves import FURTHEST, Curve
@@ -42,7 +42,7 @@ class Renyi(Step):
         """At least D_1, the Kullback-Leibler divergence."""
         raise NotImplementedError
 
-    def known_orders(self) -> Sequence[float]:
+    def known_orders(self) -> Numbers:
         """Orders at which its curve has corners."""
         return ()
 
@@ -87,7 +87,7 @@ class RenyiCurve(Renyi):
     too. Composed as `ZCDP` is. ``orders`` increasing, at least one; ``epsilons`` >= 0, one for each.
     """
 
-    orders: Annotated[Sequence[float], functools.partial(vector, low=1.0, open_low=True)]
+    orders: Annotated[Numbers, functools.partial(vector, low=1.0, open_low=True)]
     epsilons: NonNegatives
     noise_convention = "Renyi divergences as declared by the user"
 
@@ -109,7 +109,7 @@ class RenyiCurve(Renyi):
     def relative_entropy(self) -> float:
         return self.epsilons[0]
 
-    def known_orders(self) -> Sequence[float]:
+    def known_orders(self) -> Numbers:
         return self.orders
 
 

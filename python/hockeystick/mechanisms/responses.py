@@ -95,7 +95,7 @@ class ApproximateDP(Mechanism):
     As for PureDP, the declaration must hold under the adjacency asked for, and inside a sampling
     scheme under add/remove too, a null record being as none. Accounted by the worst case: with probability delta the data are
     revealed, otherwise randomized response (Kairouz, Oh, Viswanath 2015, Theorem 3.3). What such guarantees add up to by basic composition,
-    with pure DP beside them, holds exactly: a budget can be spent to its end.
+    with pure DP beside them, holds exactly: a budget can be spent to its end, also where records are sampled (q delta, for a sampling probability q).
     """
 
     epsilon: _Epsilon

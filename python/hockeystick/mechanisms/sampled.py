@@ -26,11 +26,12 @@ from .._base.validation import (
     double,
     integer,
     narrowed,
+    shown,
 )
 from ..sampling.laws import Law
 from .core_pairs import NOTHING, Pairs, both, location_pair, sampled
 from .numeric import Gaussian
-from .steps import Mechanism, Step, Words, base_pair, if_sampled, shift_of
+from .steps import ExactGuarantee, Mechanism, Step, Words, base_pair, if_sampled, shift_of
 
 PAIRS = ("sound", "koskela2020")
 
@@ -52,6 +53,10 @@ _OUTSIDE = 1e-312
 
 _ROUNDED = 8e-16  # *proof*: more than the roundings of a sum of weights
 
+_LARGE = 700  # *speed*: the exponential of more is no double; sampling then hardly helps
+_LOG_ROUNDED, _LEAST = 1.0 + 4e-15, 1e-320
+"""*Proof*: expm1, log1p (each within 2 units in the last place), a product and the arguments are off by less, relatively, and below the normal doubles, where none of them is above 1, absolutely."""
+
 
 @dataclass(frozen=True)
 class _Sampled(Step):
@@ -66,7 +71,7 @@ class _Sampled(Step):
             twice = isinstance(given, Step) and given.is_unsampled() and self.repeats
             which = ", which does not say what a record costs that is in the batch twice" if twice else ""
             raise ParameterTypeError(
-                f"mechanism = {given!r}: must be an unsampled mechanism "
+                f"mechanism = {shown(given)}: must be an unsampled mechanism "
                 f"(Gaussian, Laplace, ... or a mixture of them{besides}), not {type(given).__name__}{which}"
             )
         super().__post_init__()
@@ -147,6 +152,10 @@ class PoissonSampled(_Sampled):
             return both(inner.poisson_replaced(q))
         return sampled(inner.pairs(adjacency), q)
 
+    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
+        """Balle, Barthe and Gaboardi 2018, Theorem 8; of a record that replaces another docs/mechanisms/replacement.md, section 5."""
+        return amplified(self.mechanism.guarantee(adjacency), Fraction(self.sampling_probability))
+
     @property
     def participation(self) -> float:
         """Of all samples around the mechanism, rounded up."""
@@ -162,6 +171,17 @@ class PoissonSampled(_Sampled):
         if isinstance(alone, Mechanism) and if_sampled(alone, adjacency) == "replace_one":
             reference = "docs/mechanisms/replacement.md, section 5 (Poisson sampling, one record replaced)"
         return Words(self.mechanism.noise_convention, sampler, reference)
+
+
+def amplified(known: ExactGuarantee | None, share: Fraction) -> ExactGuarantee | None:
+    """(ln(1 + q (e^epsilon - 1)), q delta)-DP for a share q of what is known: delta exactly, epsilon rounded up, and no more than without sampling."""
+    if known is None:
+        return None
+    if not known.epsilon < _LARGE:
+        return ExactGuarantee(known.epsilon, share * known.delta)
+    grown = double(share, math.inf) * math.expm1(double(known.epsilon, math.inf))
+    less = Fraction(math.log1p(grown) * _LOG_ROUNDED + _LEAST)
+    return ExactGuarantee(min(known.epsilon, less), share * known.delta)
 
 
 @dataclass(frozen=True)
@@ -232,6 +252,10 @@ class WithoutReplacement(_FixedSize):
 
     def _sees_all(self) -> bool:
         return self.batch_size == self.dataset_size and not self.is_published
+
+    def guarantee(self, adjacency: str) -> ExactGuarantee | None:
+        """Balle, Barthe and Gaboardi 2018, Theorem 9."""
+        return amplified(self.mechanism.guarantee(adjacency), Fraction(self.batch_size, self.dataset_size))
 
     def pairs(self, adjacency: str) -> Pairs:
         """Balle, Barthe, Gaboardi 2018, Theorem 9: advanced joint convexity with gamma = m/n."""

@@ -13,7 +13,7 @@ from .. import _core
 from .._base.bounds import exactly
 from .._base.randomness import Seed, derive_key, resolve_seed
 from .._base.types import Array
-from .._base.validation import ParameterError, choice, instance, integer, real
+from .._base.validation import ParameterError, choice, instance, integer, real, shown
 from .adjacency import directions
 from .curves import FURTHEST, Curve
 from .steps import KINDS, Process, Release, Words
@@ -170,7 +170,7 @@ def checked_tuning(tuning: object) -> Repetitions | str | None:
     """What may be said of other runs on the same data: their law, "none", or nothing."""
     if tuning is None or isinstance(tuning, Repetitions) or (isinstance(tuning, str) and tuning == "none"):
         return tuning
-    raise ParameterError(f"tuning = {tuning!r}: must be None, 'none' or Repetitions")
+    raise ParameterError(f"tuning = {shown(tuning)}: must be None, 'none' or Repetitions")
 
 
 @dataclass(frozen=True)

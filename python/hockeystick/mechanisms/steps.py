@@ -33,9 +33,12 @@ from .._base.validation import (
     ParameterTypeError,
     built,
     check_fields,
+    check_keys,
     entries,
     instance,
     integer,
+    shown,
+    two,
 )
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
@@ -277,7 +280,10 @@ class Mechanism(Step):
         Declared guarantees: ``group`` records change, so epsilon becomes group * epsilon (and delta
         becomes delta (e^{group eps} - 1) / (e^eps - 1)).
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} has no symmetric_pair; outside of this package a mechanism is described by its two output "
+            "distributions (FinitePair), privacy losses (PrivacyLoss) or guarantees (mechanisms.DeclaredProfile)"
+        )
 
     def pairs(self, adjacency: str) -> Pairs:
         """Both directions are the same pair."""
@@ -341,8 +347,7 @@ class Process(Composable):
     def __init__(self, items: Iterable[tuple[Step, int]] = ()) -> None:
         pairs = entries("items", items, "pairs (step, count)")
         for i, pair in enumerate(pairs):
-            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-                raise ParameterTypeError(f"items[{i}] = {pair!r}: must be a pair (step, count)")
+            two(f"items[{i}]", pair, "a pair (step, count)")
         self._add({}, {}, pairs)
 
     def _add(self, counts: dict[Step, int], runs: dict[Step, int], items: Iterable[tuple[Step, int]]) -> None:
@@ -431,6 +436,9 @@ class Process(Composable):
         return written(self.given)
 
 
+KINDS["Process"] = Process
+
+
 def written(items: Items) -> str:
     """Steps with their counts, as a sum."""
     return " + ".join(f"{step!r} * {count}" for step, count in items) or "nothing"
@@ -462,7 +470,7 @@ def to_dict(description: Composable | Repetitions) -> dict[str, Any]:
         return {"type": "Process", "items": items}
     kind = type(description)
     if KINDS.get(kind.__name__) is not kind:
-        raise ParameterTypeError(f"description = {description!r}: cannot store a {kind.__name__}")
+        raise ParameterTypeError(f"description = {shown(description)}: cannot store a {kind.__name__}")
     kept = [entry.name for entry in fields(description) if entry.init]  # type: ignore[arg-type]
     return {"type": kind.__name__, **{name: _plain(getattr(description, name)) for name in kept}}
 
@@ -482,19 +490,14 @@ def _rebuilt(value: Any) -> Any:
 def from_dict(plain: Any) -> Composable:
     """Rebuild a description; every value is validated again. Raises ParameterError or ParameterTypeError."""
     importlib.import_module(".descriptions", __package__)  # each file of it adds its kinds
-    plain = instance("description", plain, dict)
+    plain = instance("description", plain, dict, "a dictionary with a type")
     if plain.get("type") != "Process":
         return cast(
             Composable, built("description", {key: _rebuilt(value) for key, value in plain.items()}, KINDS)
         )
-    _check_keys(plain, "type", "items")
+    check_keys("description", plain, ["type", "items"])
     items = []
-    for item in instance("items", plain["items"], list):
-        _check_keys(item, "step", "count")
+    for index, item in enumerate(instance("items", plain["items"], list, "a list")):
+        check_keys(f"items[{index}]", item, ["step", "count"])
         items.append((cast(Step, from_dict(item["step"])), integer("count", item["count"])))
     return Process(items)
-
-
-def _check_keys(plain: Any, *keys: str) -> None:
-    if not isinstance(plain, dict) or set(plain) != set(keys):
-        raise ParameterTypeError(f"{plain!r}: must have the keys {', '.join(keys)}, and no others")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, TypeAlias
 
-from .._base.validation import ParameterTypeError, integer, narrowed
+from .._base.validation import ParameterTypeError, integer, narrowed, shown
 from ..sampling.laws import Law
 from .core_pairs import NOTHING, Pairs, both
 from .mixtures import MixtureOfGaussians
@@ -46,7 +46,7 @@ class UserLevel(Step):
         alone = inner.mechanism if isinstance(inner, PoissonSampled) else inner
         if not (isinstance(alone, Mechanism) and alone.may_be_sampled(self)):
             raise ParameterTypeError(
-                f"mechanism = {inner!r}: must be an unsampled mechanism (Gaussian, Laplace, ...; not a pair that says nothing "
+                f"mechanism = {shown(inner)}: must be an unsampled mechanism (Gaussian, Laplace, ...; not a pair that says nothing "
                 "of groups) or PoissonSampled of one; of a DP-SGD run, dp_sgd(..., examples_per_user=)"
             )
         super().__post_init__()

@@ -13,7 +13,7 @@ import numpy as np
 from .. import _core
 from .._base.bounds import Bounds
 from .._base.types import Array
-from .._base.validation import ParameterError, ParameterTypeError, choice
+from .._base.validation import ParameterError, ParameterTypeError, choice, shown
 from ..accounting.report import UNITS, records_covered, with_sizes
 from ..matrix.scheme import Scheme
 from ..mechanisms.descriptions import Process
@@ -144,7 +144,7 @@ class Direction(Samples[Tally]):
     ) -> None:
         if not hasattr(mechanism, "_blocks"):
             raise ParameterTypeError(
-                f"mechanism = {mechanism!r}: must be a BandMF mechanism, not {type(mechanism).__name__}"
+                f"mechanism = {shown(mechanism)}: must be a BandMF mechanism, not {type(mechanism).__name__}"
             )
         self.mechanism, self.direction, self.epsilon, self.case = mechanism, direction, epsilon, case
         self.scheme = scheme_of(mechanism)

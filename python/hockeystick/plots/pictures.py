@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .._base.bounds import exactly, round_up
 from .._base.figures import draw_bounds, new_figure, save
-from .._base.types import AnyPath
+from .._base.types import AnyPath, Numbers
 from .._base.validation import ParameterError, instance, integer, integers, numbers_in
 from ..accounting.gaussian_summary import DEFAULT_FLOOR
 from ..accounting.grid import Grid
@@ -128,9 +128,9 @@ def _round_numbers(low: float, high: float) -> list[float]:
 
 
 def plot_truncation(
-    max_batch_sizes: Sequence[int],
-    noise_multipliers: Mapping[str, Sequence[float] | NDArray[Any]],
-    wasted: Sequence[float],
+    max_batch_sizes: Numbers,
+    noise_multipliers: Mapping[str, Numbers],
+    wasted: Numbers,
     title: str = "",
     path: AnyPath | None = None,
 ) -> Any:

@@ -28,7 +28,7 @@ from .._base.exclusive import Exclusive
 from .._base.files import refusing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.types import AnyPath
-from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
+from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, two
 from .attribution import AttributionGraph
 from .laws import Law, law_of
 
@@ -307,10 +307,9 @@ class BatchSampler(Exclusive):
 
 
 def _shard(shard: Any) -> tuple[int, int]:
-    if not isinstance(shard, (tuple, list)) or len(shard) != 2:
-        raise ParameterTypeError(f"shard = {shard!r}: must be (rank, world)")
-    world = integer("shard[1]", shard[1], 1, 2**31)
-    return integer("shard[0]", shard[0], 0, world - 1), world
+    place, workers = two("shard", shard, "(rank, world)")
+    world = integer("shard[1]", workers, 1, 2**31)
+    return integer("shard[0]", place, 0, world - 1), world
 
 
 def _digest_graph(graph: AttributionGraph) -> str:

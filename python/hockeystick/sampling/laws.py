@@ -11,7 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from .. import _core
-from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, integer, narrowed
+from .._base.validation import (
+    MAX_COUNT,
+    ParameterError,
+    ParameterTypeError,
+    boolean,
+    integer,
+    narrowed,
+)
 from .attribution import AttributionGraph
 
 MAX_STEPS = 2**31  # *limit*
@@ -130,7 +137,7 @@ class Law:
                 f"graph: must {'' if graph is None else 'not '}be given for {self.kind} batches"
             )
         if not isinstance(graph, AttributionGraph):
-            raise ParameterTypeError(f"graph = {graph!r}: must be an AttributionGraph")
+            raise ParameterTypeError(f"graph: must be an AttributionGraph, not {type(graph).__name__}")
         check_owners(graph, self.parameters["examples_per_user"])
         integer("number of examples", graph.num_examples, 1)
         if self.kind == "multi_attribution":
@@ -152,9 +159,8 @@ def law_of(description: object) -> Law:
     """The law of the batches of a scheme or mechanism; ParameterTypeError if it has none."""
     law = getattr(description, "_batch_law", None)
     if law is None:
-        raise ParameterTypeError(
-            f"description = {description!r}: must be a sampling scheme or a sampled mechanism"
-        )
+        wanted = "must be a sampling scheme or a sampled mechanism"
+        raise ParameterTypeError(f"description: {wanted}, not {type(description).__name__}")
     return narrowed(law(), Law)
 
 

@@ -32,7 +32,7 @@ from .._base.bounds import Shown, finite
 from .._base.files import refusing
 from .._base.randomness import Seed
 from .._base.types import AnyPath, Array, Progress
-from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
+from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real, shown
 from ..accounting.profile import account
 from ..matrix.bandmf import BandMF
 from ..matrix.rounding import check_rounding
@@ -380,7 +380,7 @@ def _made(
         return lambda sigma: BandMF(matrix, sampling, sigma)
     if not callable(sampling):
         raise ParameterTypeError(
-            f"sampling = {sampling!r}: must be a Scheme, or a function of the noise multiplier that returns a mechanism"
+            f"sampling = {shown(sampling)}: must be a Scheme, or a function of the noise multiplier that returns a mechanism"
         )
     if strategy is not None:
         raise ParameterError("strategy: goes with a Scheme; a function returns the whole mechanism")

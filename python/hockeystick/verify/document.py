@@ -41,7 +41,9 @@ def read(text: str | bytes) -> Fields:
         expected = write(content)
     except ValueError as error:
         raise Rejected(f"a number is out of range: {error}") from None
-    if content.get("sha256") != json.loads(expected)["sha256"]:
+    if "sha256" not in content:
+        raise Rejected("has no sha256, the digest of the content")
+    if content["sha256"] != json.loads(expected)["sha256"]:
         raise Rejected("the digest is not that of the content: something was altered")
     if text != expected:
         raise Rejected("the text is not spelled as certificates are: something was altered")
