@@ -24,6 +24,7 @@ from .._base import storage
 from .._base.exclusive import Exclusive, Guard, undivided
 from .._base.files import StorageError, StoreLock, new_directory, part, refusing, replacing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
+from .._base.tracing import refuse_tracing
 from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
 from ..matrix.noise import CorrelatedNoise, check_writable
@@ -69,6 +70,7 @@ class TrainingStep(Exclusive):
     @property
     def indices(self) -> _Indices:
         """The examples of the batch, ascending. As secret as the data, and so is how many there are."""
+        refuse_tracing("TrainingStep.indices")  # of all properties the one that a compiled function must not keep
         self._seen = True
         return self._indices
 
