@@ -93,7 +93,7 @@ class TrainingStep(Exclusive):
         return rows[0] if len(rows) == 1 else rows
 
     def add_noise(self, gradient_sum: NDArray[Any]) -> NDArray[Any]:
-        """Add the step's noise in place, and return ``gradient_sum``: what may be used, kept and published.
+        """Add the step's noise in place, and return ``gradient_sum``: what may be used, kept and published (what it is a copy of has no noise).
 
         ``gradient_sum`` is the sum (not the mean) over the batch of gradients of norm at most the run's ``clipping_norm``: float32 or float64,
         C order, ``dimension`` numbers in any shape; all zeros for an empty batch. Raises `DeviationError`, and adds and records nothing,
