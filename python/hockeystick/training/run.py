@@ -70,9 +70,7 @@ class TrainingStep(Exclusive):
     @property
     def indices(self) -> _Indices:
         """The examples of the batch, ascending. As secret as the data, and so is how many there are."""
-        refuse_tracing(
-            "TrainingStep.indices"
-        )  # of all properties the one that a compiled function must not keep
+        refuse_tracing("TrainingStep.indices")  # a compiled function would keep them
         self._seen = True
         return self._indices
 
