@@ -605,6 +605,7 @@ def test_an_empty_batch_has_a_zero_sum():
         (np.zeros(DIMENSION, np.int64), hs.ParameterTypeError, "float32 or float64"),
         (np.zeros(DIMENSION + 1), hs.ParameterError, "5 numbers"),
         (np.zeros((DIMENSION, 2))[:, 0], hs.ParameterError, "C order"),
+        (np.frombuffer(bytes(8 * DIMENSION)), hs.ParameterError, r"writable \(here: False\).* use the copy"),
         (np.full(DIMENSION, np.nan), hs.ParameterError, "not finite"),
         (np.array([np.inf, 0, 0, 0, 0]), hs.ParameterError, "not finite"),
     ],

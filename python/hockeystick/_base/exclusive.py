@@ -98,7 +98,7 @@ class Exclusive:
     A thread that comes while another one is in waits; a forked child gets `ForkedError`, and a signal handler that comes while its
     own thread is changing the object, and would change it too, `ReentryError`. Copies (`copy`, `pickle`, where
     a class has them) share nothing with the original, are of one moment between two calls, and belong to whoever makes them.
-    Inside a function that JAX, TensorFlow or PyTorch is tracing or mapping, methods raise `ParameterError`; properties may be read there.
+    Inside a function that JAX, TensorFlow or PyTorch is tracing or mapping, methods raise `ParameterError`; properties may be read there, but for a batch.
     Objects that share their state share their guard: they override ``_guard``.
     """
 

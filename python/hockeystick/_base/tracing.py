@@ -56,14 +56,32 @@ def _in_tensorflow(tensorflow: Any) -> bool:
 
 
 def _in_torch(torch: Any) -> bool:
-    try:
-        if torch.jit.is_tracing() or torch.fx._symbolic_trace._is_fx_tracing_flag:
-            return True
-        levels = torch._C._functorch.get_interpreter_stack() or ()
-    except AttributeError:
-        return False
-    if any(level.key() == torch._C._functorch.TransformType.Vmap for level in levels):
-        return True
+    for asked in (_in_jit, _in_fx, _in_vmap, _in_proxies):
+        try:
+            if asked(torch):
+                return True
+        except AttributeError:
+            continue  # another version has another name for this; the rest is asked all the same
+    return False
+
+
+def _in_jit(torch: Any) -> bool:
+    return bool(torch.jit.is_tracing())
+
+
+def _in_fx(torch: Any) -> bool:
+    inside = torch.fx._symbolic_trace
+    # A function, and before PyTorch 2.14 a flag.
+    asked = getattr(inside, "is_fx_symbolic_tracing", None)
+    return bool(inside._is_fx_tracing_flag if asked is None else asked())
+
+
+def _in_vmap(torch: Any) -> bool:
+    levels = torch._C._functorch.get_interpreter_stack() or ()
+    return any(level.key() == torch._C._functorch.TransformType.Vmap for level in levels)
+
+
+def _in_proxies(_: Any) -> bool:
     # make_fx, and what torch.export traces; loaded with whatever uses it.
     proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
     return proxies is not None and proxies.get_proxy_mode() is not None

@@ -50,6 +50,7 @@ FLOATING_POINT_CAVEAT = (
     "rounding may leak is not modelled. Exact samplers (discrete Gaussian) are outside this class."
 )
 
+_COPY = "where that takes a copy, as of a JAX array or of a tensor on a GPU, use the copy afterwards: the noise is in nothing else"
 _KIND = "noise"
 _MAX_SAVED = 2**24  # *speed*: numbers in a file
 _MAX_STATE = 2**40  # *speed*: bytes: no machine's memory, surely a mistake
@@ -169,7 +170,7 @@ class CorrelatedNoise(Exclusive):
         return target
 
     def add_to(self, out: NDArray[Any]) -> None:
-        """Add the next row to ``out`` in place: `next` without a copy."""
+        """Add the next row to ``out`` in place: `next` without a copy. What ``out`` is a copy of, such as a JAX array or a GPU's tensor, gets no noise."""
         self._write(out, True)
 
     def rows(self, count: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -386,10 +387,10 @@ def check_writable(name: str, array: Any, size: int) -> None:
     """Refuse what a row cannot be written to, or added to."""
     # Other subclasses than mapped files mean something else by an entry (masked ones) or a shape (matrices).
     if type(array) not in (np.ndarray, np.memmap) or array.dtype not in (np.float32, np.float64):
-        raise ParameterTypeError(f"{name}: must be a NumPy array of float32 or float64")
+        raise ParameterTypeError(f"{name}: must be a NumPy array of float32 or float64; {_COPY}")
     if array.size != size or not array.flags.c_contiguous or not array.flags.writeable:
         raise ParameterError(
-            f"{name}: must have {size} numbers in C order and be writable, not shape {array.shape}"
+            f"{name}: must have {size} numbers in C order and be writable (here: {array.flags.writeable}), not shape {array.shape}; {_COPY}"
         )
 
 

@@ -24,6 +24,7 @@ from .._base import storage
 from .._base.exclusive import Exclusive, Guard, undivided
 from .._base.files import StorageError, StoreLock, new_directory, part, refusing, replacing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
+from .._base.tracing import refuse_tracing
 from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
 from ..matrix.noise import CorrelatedNoise, check_writable
@@ -69,6 +70,7 @@ class TrainingStep(Exclusive):
     @property
     def indices(self) -> _Indices:
         """The examples of the batch, ascending. As secret as the data, and so is how many there are."""
+        refuse_tracing("TrainingStep.indices")  # a compiled function would keep them
         self._seen = True
         return self._indices
 
@@ -91,7 +93,7 @@ class TrainingStep(Exclusive):
         return rows[0] if len(rows) == 1 else rows
 
     def add_noise(self, gradient_sum: NDArray[Any]) -> NDArray[Any]:
-        """Add the step's noise in place, and return ``gradient_sum``: what may be used, kept and published.
+        """Add the step's noise in place, and return ``gradient_sum``: what may be used, kept and published (what it is a copy of has no noise).
 
         ``gradient_sum`` is the sum (not the mean) over the batch of gradients of norm at most the run's ``clipping_norm``: float32 or float64,
         C order, ``dimension`` numbers in any shape; all zeros for an empty batch. Raises `DeviationError`, and adds and records nothing,
