@@ -15,7 +15,7 @@ import numpy as np
 from .._base.binomial import tail
 from .._base.gdp import log_delta
 from .._base.types import Array
-from ..matrix.schemes import BMinSep, TruncatedBMinSep
+from ..matrix.min_sep import BMinSep, TruncatedBMinSep
 from .curve import Curve
 from .public_counts import (
     LARGE_COUNT_RISK,
