@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -85,6 +86,7 @@ class Scheme(Shown):
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> Scheme:
         """Rebuild a scheme; every value is validated again. Raises ParameterError or ParameterTypeError."""
+        importlib.import_module(".min_sep", __package__)  # which imports all others
         return built("scheme", plain, Scheme._kinds)
 
     def largest_bands(self) -> int:
