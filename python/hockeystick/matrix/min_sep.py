@@ -291,9 +291,6 @@ class TruncatedBMinSep(_Separated):
     _law_kind = "b_min_sep"
     truncates = True
 
-    def no_participation_log_probability(self) -> float:
-        return -math.inf
-
     def losses_are_exact(self, strategy: Strategy) -> bool:
         # The pair of Corollary D.2 shows more than is released.
         return self.max_batch_size >= self.dataset_size

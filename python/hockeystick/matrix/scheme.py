@@ -97,9 +97,9 @@ class Scheme(Shown):
         """Return ln p_0, p_0 the probability that an example never takes part, rounded down; -inf for p_0 = 0.
 
         Where Q is the output without the example, ln P/Q >= ln p_0 everywhere, so H_{e^eps}(Q||P) = 0 for
-        eps >= -ln p_0. For `TruncatedBMinSep`, whose Q is a mixture too, there is no such bound: -inf.
+        eps >= -ln p_0. -inf, as here, says nothing: of `TruncatedBMinSep` Q is a mixture too, and there is no such bound.
         """
-        raise NotImplementedError
+        return -math.inf
 
     def worst_cases(self) -> tuple[Scheme, ...]:
         """Return the schemes whose largest divergence is the guarantee; usually only the scheme itself."""

@@ -335,9 +335,6 @@ class FixedOrder(Scheme):
     def largest_bands(self) -> int:
         return self.steps
 
-    def no_participation_log_probability(self) -> float:
-        return -math.inf
-
     def unamplified(self) -> tuple[int, int]:
         return self.min_sep, 1
 
