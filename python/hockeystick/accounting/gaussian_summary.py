@@ -60,6 +60,8 @@ class GaussianSummary(Stated):
 
     def statement(self) -> str:
         """In words."""
+        if math.isinf(self.mu):
+            return f"No mu is known for which it is mu-Gaussian differentially private up to {self.delta!r}."
         mu = round_up(self.mu)
         return (
             f"It is {mu}-Gaussian differentially private up to {self.delta!r}: at every real epsilon, delta is at most that of a Gaussian mechanism "
