@@ -28,7 +28,7 @@ from .strategy import Strategy
 class Scheme(Shown):
     """A sampling scheme over ``steps`` iterations; the subclasses are frozen and hashable dataclasses.
 
-    What a scheme can do is a method here: a new one is a subclass, and nothing else asks which it is.
+    What a scheme can do is a method here: a new one is a subclass, and nothing else asks which it is but importance sampling (`montecarlo.truncation`).
     """
 
     steps: Annotated[int, functools.partial(integer, low=1, high=MAX_STEPS)]
