@@ -299,6 +299,11 @@ def built(name: str, plain: Any, kinds: Mapping[str, type[T]]) -> T:
     return kinds[kind](**values)
 
 
+def is_a(value: object, *names: str) -> bool:
+    """Whether a class of one of these names is among those of ``value``, of a library that need not be there."""
+    return any(kind.__name__ in names for kind in type(value).__mro__)
+
+
 def narrowed(value: object, kind: type[T]) -> T:
     """``value``, which is a ``kind`` by construction: an error that python -O does not leave out, as it does assertions."""
     if not isinstance(value, kind):

@@ -7,8 +7,8 @@ import inspect
 from typing import Any
 
 from .._base.lazy import needing
-from .._base.validation import ParameterError
-from .opacus_modules import has_trained, is_a, kind_of, trains
+from .._base.validation import ParameterError, is_a
+from .opacus_modules import has_trained, kind_of, trains
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._base.lazy import needing
-from .._base.validation import ParameterError
+from .._base.validation import ParameterError, is_a
 from .opacus_ghost import watch_ghost
-from .opacus_modules import has_trained, is_a, trains, trains_anywhere
+from .opacus_modules import has_trained, trains, trains_anywhere
 from .opacus_steps import states_of
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):

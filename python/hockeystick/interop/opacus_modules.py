@@ -10,11 +10,6 @@ with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opac
     import torch
 
 
-def is_a(layer: Any, *names: str) -> bool:
-    """Whether a class of one of these names is among those of ``layer``."""
-    return any(kind.__name__ in names for kind in type(layer).__mro__)
-
-
 def kind_of(layer: Any) -> Any:
     """The class of ``layer``, or the one that FSDP2 has derived its own from."""
     return next(kind for kind in type(layer).__mro__ if not kind.__name__.startswith("FSDP"))
