@@ -22,8 +22,6 @@ from .scheme import Scheme
 from .schemes import _Separated, checked_rate, log_failure, rounded_down
 from .strategy import Strategy
 
-LAWS = ("dominating", "exact")
-
 MOST_CASES = 64
 """*Speed*: most cases of one guarantee: k of them cost k^2 / 2 times what one does, seconds of bare overhead at 64 (docs/matrix/bandmf.md)."""
 
@@ -199,7 +197,7 @@ class MultiAttributionBMinSep(_Separated):
     """
 
     examples_per_user: _Examples
-    law: Annotated[str, functools.partial(choice, options=LAWS)] = "dominating"
+    law: Annotated[str, functools.partial(choice, options=("dominating", "exact"))] = "dominating"
 
     _law_kind = "multi_attribution"
 

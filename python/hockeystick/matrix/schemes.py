@@ -348,17 +348,12 @@ class FixedOrder(Scheme):
         return np.array([[strategy.sensitivity(self.min_sep, None)]]), 1
 
     def losses_are_exact(self, strategy: Strategy) -> bool:
-        """Whether one group attains the sensitivity."""
-        attained = self._attained(strategy)
-        return attained >= strategy.sensitivity(self.min_sep, None) * _ROUNDING
-
-    def _attained(self, strategy: Strategy) -> float:
-        """The largest norm of C x, x the participations of a group; of equal columns the first group has it."""
-        columns = strategy._columns()
+        """Whether one group, whose participations are x, attains the sensitivity by the norm of C x; of equal columns the first one is the largest."""
+        columns, sensitivity = strategy._columns(), strategy.sensitivity(self.min_sep, None)
         groups = range(min(self.steps, 1 if len(columns) == 1 else self.min_sep))
-        return math.sqrt(
-            max(squared_norm(columns, self.steps, range(group, self.steps, self.min_sep)) for group in groups)
-        )
+        turns = (range(group, self.steps, self.min_sep) for group in groups)
+        attained = math.sqrt(max(squared_norm(columns, self.steps, each) for each in turns))
+        return attained >= sensitivity * _ROUNDING
 
     def seen_outputs(self, strategy: Strategy, outputs: Array) -> Array:
         raise ParameterError(
