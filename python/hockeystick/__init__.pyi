@@ -30,9 +30,9 @@ from .accounting.profile import account as account
 from .individual.accountant import IndividualAccountant as IndividualAccountant
 from .individual.filters import IndividualGDPFilter as IndividualGDPFilter
 from .matrix.bandmf import BandMF as BandMF
+from .matrix.min_sep import BMinSep as BMinSep
 from .matrix.noise import CorrelatedNoise as CorrelatedNoise
 from .matrix.schemes import BallsInBins as BallsInBins
-from .matrix.schemes import BMinSep as BMinSep
 from .matrix.schemes import CyclicPoisson as CyclicPoisson
 from .matrix.schemes import Poisson as Poisson
 from .matrix.strategies import BandedToeplitz as BandedToeplitz

@@ -260,3 +260,10 @@ def test_a_mu_without_slack_is_above_the_whole_profile(step: hs.Step, adjacency:
     gaussian = hs.account(hs.Gaussian(1.0 / mu))
     for epsilon in (0.0, 1.0, 3.0, 6.0, 10.0, 15.0, 20.0):
         assert profile.delta_bounds(epsilon).lower <= gaussian.delta(epsilon)
+
+
+def test_an_infinite_mu_is_not_spelt_out_as_a_number() -> None:
+    """What reveals the data with more than the floor's probability is no Gaussian of any mu."""
+    said = hs.account(hs.ApproximateDP(0.5, 1e-6)).report(delta=1e-5).statement()
+    assert "No mu is known for which it is mu-Gaussian differentially private up to 1e-10." in said
+    assert "inf-Gaussian" not in said

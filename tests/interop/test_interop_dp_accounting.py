@@ -580,7 +580,7 @@ def test_importing_hockeystick_imports_none_of_them() -> None:
 def test_a_missing_package_is_named_with_its_extra() -> None:
     code = """
 import importlib, sys
-for module, package in [("dp_accounting",) * 2, ("opacus",) * 2, ("flower", "flwr"), ("jax_privacy",) * 2]:
+for module, package in [("dp_accounting",) * 2, ("opacus",) * 2, ("torch",) * 2, ("flower", "flwr"), ("jax_privacy",) * 2]:
     sys.modules[package] = None
     try:
         importlib.import_module("hockeystick.interop." + module)
@@ -589,7 +589,7 @@ for module, package in [("dp_accounting",) * 2, ("opacus",) * 2, ("flower", "flw
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for line, extra in zip(
-        done.stdout.splitlines(), ("dp-accounting", "opacus", "flower", "jax-privacy"), strict=True
+        done.stdout.splitlines(), ("dp-accounting", "opacus", "torch", "flower", "jax-privacy"), strict=True
     ):
         assert line.endswith(f"pip install 'hockeystick[{extra}]'")
 

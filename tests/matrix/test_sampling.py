@@ -9,7 +9,7 @@ import hockeystick as hs
 import mpmath
 import numpy as np
 import pytest
-from hockeystick.matrix import schemes as sampling
+from hockeystick import matrix as sampling
 from scipy import stats
 
 from tests import enumeration

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 from fractions import Fraction
 
 import hockeystick as hs
@@ -285,3 +287,20 @@ def test_wrong_types_are_refused() -> None:
             BandedToeplitz(values, 4)  # type: ignore[arg-type]
     with pytest.raises(hs.ParameterTypeError):
         Identity(2.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rebuild"),
+    [
+        (hs.matrix.Scheme, "Scheme.from_dict({'type': '?'})"),
+        (Strategy, "Strategy.from_parts({'type': '?', 'steps': 1}, {})"),
+    ],
+)
+def test_a_fresh_process_knows_all_kinds(kind: type, rebuild: str) -> None:
+    """What a file names is rebuilt whatever else has been imported: a wrong name is answered with all there are."""
+    program = f"from hockeystick.matrix import Scheme, Strategy; {rebuild}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    public = [getattr(hs.matrix, name) for name in dir(hs.matrix)]
+    shown = {each.__name__ for each in public if isinstance(each, type) and issubclass(each, kind)}
+    known = done.stderr.rpartition("must be one of ")[2].strip().split(", ")
+    assert set(known) == shown - {kind.__name__}, done.stderr

@@ -8,9 +8,9 @@ from typing import Any
 import hockeystick as hs
 import numpy as np
 import pytest
+from hockeystick.montecarlo.beside import curve_beside
 from hockeystick.montecarlo.bounded import BoundedValues, Prospects
 from hockeystick.montecarlo.confidence import mean_interval
-from hockeystick.montecarlo.curve import curve_of
 from hockeystick.montecarlo.direction import Direction, loss_error
 from hockeystick.montecarlo.empirical import Empirical
 from hockeystick.montecarlo.evidence import lower_bound, upper_bound
@@ -145,7 +145,7 @@ def test_weighted_values_say_nothing_from_below_where_losses_are_bounds(
 
 def test_a_curve_around_a_point_is_above_on_one_side_and_below_on_the_other() -> None:
     mu, points = 0.8, (0.4, 0.6)
-    curve = curve_of((hs.Gaussian(1 / mu) * 1).as_process(), "remove", "add_or_remove")
+    curve = curve_beside((hs.Gaussian(1 / mu) * 1).as_process(), "remove", "add_or_remove")
     losses = np.linspace(-3.0, 3.0, 61)
     above, below = curve.around(points, losses)
     with mp.workdps(30):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hockeystick.mechanisms.descriptions import composition
 from hockeystick.montecarlo import tally as tallies
-from hockeystick.montecarlo.curve import curve_of
+from hockeystick.montecarlo.beside import curve_beside
 from hockeystick.montecarlo.direction import Direction, Sampled, loss_error
 from hockeystick.montecarlo.empirical import Empirical
 from hockeystick.montecarlo.estimate import DeltaEstimate, estimate_delta, estimate_from_tally, sample_blocks
@@ -108,7 +108,10 @@ def test_composition_with_an_analytic_mechanism(other: hs.mechanisms.Process) ->
 @pytest.mark.parametrize("other", [hs.Gaussian(1.0), hs.Laplace(1.0), hs.Gaussian(1e3), hs.PureDP(0.3)])
 @pytest.mark.parametrize("direction", ["remove", "add"])
 def test_curve_encloses_the_profile(other: hs.Gaussian, direction: str) -> None:
-    profile, curve = hs.account(other, direction), curve_of(composition(other), direction, "add_or_remove")
+    profile, curve = (
+        hs.account(other, direction),
+        curve_beside(composition(other), direction, "add_or_remove"),
+    )
     wide = profile.epsilon(1e-15)
     x = np.concatenate(
         [np.linspace(-1.5 * wide, 1.5 * wide, 500), np.random.default_rng(0).uniform(-40.0, 3.0, 200)]
@@ -126,14 +129,16 @@ def test_curve_encloses_the_profile(other: hs.Gaussian, direction: str) -> None:
 def test_curve_under_zero_out_is_one_sided_where_a_null_is_as_none() -> None:
     """Nested samples are one sample; of a response the worse direction counts for both, and nothing is known from below."""
     flat, nested = hs.PoissonSampled(hs.Gaussian(1.0), 0.125), hs.PoissonSampled(hs.Gaussian(1.0), 0.5)
-    one, same = (curve_of(step * 3, "add", "zero_out") for step in (flat, hs.PoissonSampled(nested, 0.25)))
+    one, same = (
+        curve_beside(step * 3, "add", "zero_out") for step in (flat, hs.PoissonSampled(nested, 0.25))
+    )
     for epsilon in (-0.2, 0.0, 0.3, 1.0):
         assert np.array_equal(one.between(np.array([epsilon])), same.between(np.array([epsilon])))
     response = hs.PoissonSampled(hs.RandomizedResponse(1.0, 3), 0.125) * 3
-    lower, upper = curve_of(response, "add", "zero_out").between(np.array([0.1]))
+    lower, upper = curve_beside(response, "add", "zero_out").between(np.array([0.1]))
     assert lower[0] == 0.0 < hs.account(response, "replace_one").delta_bounds(0.1).lower <= upper[0]
     # One step of which this is so is enough, whatever is composed with it.
-    more_lower, more_upper = curve_of(response + hs.Gaussian(20.0) * 1, "add", "zero_out").between(
+    more_lower, more_upper = curve_beside(response + hs.Gaussian(20.0) * 1, "add", "zero_out").between(
         np.array([0.1])
     )
     assert more_lower[0] == 0.0 < upper[0] <= more_upper[0]

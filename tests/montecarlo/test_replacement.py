@@ -12,7 +12,7 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.matrix.schemes import RMinSep, TruncatedBMinSep
+from hockeystick.matrix.min_sep import RMinSep, TruncatedBMinSep
 from hockeystick.montecarlo.tilted import orders
 from hockeystick.montecarlo.truncation import TwoMixtures, tilting
 from scipy import special, stats

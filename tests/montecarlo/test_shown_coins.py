@@ -6,7 +6,7 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.matrix.schemes import TruncatedBMinSep
+from hockeystick.matrix.min_sep import TruncatedBMinSep
 from hockeystick.montecarlo.direction import Direction
 from hockeystick.montecarlo.shown_coins import ShownCoins, ShownCurve, shown_coins
 from hockeystick.montecarlo.tilted import log_moment

@@ -14,7 +14,7 @@ import pytest
 from hockeystick import _core
 from hockeystick.mechanisms.descriptions import Composable
 from hockeystick.montecarlo import tilted
-from hockeystick.montecarlo.curve import curve_of
+from hockeystick.montecarlo.beside import curve_beside
 from hockeystick.montecarlo.direction import loss_error
 from hockeystick.montecarlo.empirical import Empirical
 from hockeystick.montecarlo.estimate import estimate_delta
@@ -277,7 +277,7 @@ def test_composed_values_are_bounded_with_any_proposal() -> None:
         (1.0, 300.0, hs.Laplace(0.01)),
     ]:
         mechanism = hs.BandMF(strategy(30, 4), hs.BMinSep(30, 4, 0.2), sigma)
-        curve = curve_of(hs.mechanisms.Process() + others, "remove", "remove")
+        curve = curve_beside(hs.mechanisms.Process() + others, "remove", "remove")
         error = loss_error(mechanism)
         parts = (
             Component(0.001, 2),

@@ -11,7 +11,7 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.matrix.schemes import TruncatedBMinSep
+from hockeystick.matrix.min_sep import TruncatedBMinSep
 from hockeystick.montecarlo.direction import Direction
 from hockeystick.montecarlo.public_counts import largest_count
 from hockeystick.montecarlo.runs import ALONE

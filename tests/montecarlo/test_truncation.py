@@ -8,7 +8,7 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.matrix.schemes import BMinSep, TruncatedBMinSep
+from hockeystick.matrix.min_sep import BMinSep, TruncatedBMinSep
 from hockeystick.montecarlo.public_counts import (
     cut_probability,
     meeting_cuts,

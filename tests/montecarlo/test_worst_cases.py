@@ -6,7 +6,7 @@ import weakref
 
 import hockeystick as hs
 import pytest
-from hockeystick.matrix import schemes
+from hockeystick.matrix import min_sep
 from hockeystick.montecarlo import direction, estimate
 from hockeystick.montecarlo.confidence import shared_confidence
 from hockeystick.montecarlo.runs import RunOptions
@@ -107,7 +107,7 @@ def test_more_cases_than_there_is_time_for_are_refused_at_once(law, examples, mo
 
 def test_what_is_refused_is_still_drawn_and_evaluated():
     mechanism = users(1000)
-    assert schemes.MOST_CASES == 64
+    assert min_sep.MOST_CASES == 64
     assert len(users(64).worst_cases()) == 64
     graph = hs.AttributionGraph.from_lists([["ann"]] * 1000)
     assert len(list(mechanism.batches(graph=graph, seed=1))) == 10

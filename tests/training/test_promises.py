@@ -14,7 +14,7 @@ import pytest
 from hockeystick._base import storage
 from hockeystick._base.bounds import round_up
 from hockeystick.cli.commands import main
-from hockeystick.training import TrainingPlan
+from hockeystick.training import Guarantee, TrainingPlan
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -444,3 +444,25 @@ def test_sums_of_millions_of_numbers_are_measured_whole() -> None:
         total[place] = 1.1  # no entry is beyond the norm of two clipped gradients, all of them are
         with pytest.raises(hs.training.DeviationError, match="its norm is beyond"):
             step.add_noise(total)
+
+
+NOISE, TWO_BANDS = hs.Gaussian(1.5), hs.BandedToeplitz([1.0, 0.5], 8)
+OF_VERSION_0_2 = {
+    "5759023250cd851ad3208d602cb8c194": hs.PoissonSampled(NOISE, 0.1) * 8,
+    "39ff6ba41fb5d62d956ea37f24f7908d": hs.WithoutReplacement(NOISE, 3, 40) * 8,
+    "1506c48d5e794bac3c53658672fa94af": hs.WithReplacement(NOISE, 3, 40) * 8,
+    "f6c62f50211f7a26bdb4b8a177b4c9e3": hs.TruncatedPoissonSampled(1.5, 40, 0.1, 9) * 8,
+    "ea6d760fbf07024be64ee6b5ee51cead": hs.RandomAllocation(1.5, 8) * 1,
+    "d1d39f50c0eb15b713761e0677aa9b1e": hs.BandMF(TWO_BANDS, hs.CyclicPoisson(8, 2, 0.1), 1.5),
+    "69ac269c9d0bafe6c488423b6c13aa5d": hs.BandMF(TWO_BANDS, hs.BallsInBins(8, 4), 1.5),
+    "b8639016e089b9bea83a3c38c84fb335": hs.BandMF(TWO_BANDS, hs.BMinSep(8, 2, 0.1), 1.5),
+    "69a32cc5f72ed8d668f8f062ac3b1b55": hs.BandMF(TWO_BANDS, hs.matrix.RMinSep(8, 2, 0.1), 1.5),
+    "41ba2ea501679ff19d4b8ee3f25b7eb9": hs.BandMF(TWO_BANDS, hs.matrix.FixedOrder(8, 2), 1.5),
+}
+
+
+@pytest.mark.parametrize("fingerprint", OF_VERSION_0_2)
+def test_runs_of_earlier_versions_are_resumed(fingerprint: str) -> None:
+    """A run is resumed under its plan's fingerprint alone: a field that a later version adds must not change it."""
+    promise = Guarantee("certified", 2.0, 1e-5, "zero_out", "one record", "as planned", None)
+    assert TrainingPlan(OF_VERSION_0_2[fingerprint], 40, promise).fingerprint == fingerprint

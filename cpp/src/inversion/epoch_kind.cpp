@@ -288,9 +288,8 @@ std::unique_ptr<EpochKind> EpochKind::of(const Pair& pair, double count) {
     double missing_p = 0, missing_q = 0;
     std::unique_ptr<const Transform> whole = Transform::of(pair, tolerance), inverse;
     if (!whole) return nullptr;
-    if (const auto law = pair.allocation()) {
-        inverse = Transform::of(
-            *random_allocation(law->mu, law->steps, law->add ? Sampling::remove : Sampling::add), tolerance);
+    if (const auto law = pair.allocation()) {  // of direction remove, as all in three parts
+        inverse = Transform::of(*random_allocation(law->mu, law->steps, Sampling::add), tolerance);
     } else if (const auto mixtures = pair.gaussian_mixtures(); !mixtures.empty()) {
         inverse = std::make_unique<Mgf>(reversed(mixtures), tolerance);
         if (auto branches = branches_of(mixtures); !branches.empty())

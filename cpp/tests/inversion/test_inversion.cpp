@@ -8,6 +8,7 @@
 
 #include "check.hpp"
 #include "hockeystick/profile.hpp"
+#include "inversion/contour.hpp"
 #include "inversion/decay.hpp"
 #include "inversion/mgf.hpp"
 
@@ -129,9 +130,40 @@ void three_losses(int steps) {
     }
 }
 
+// delta of N(mu) against N(0) on coarse or short lines: one term of the error is nearly all of it, so that it
+// holds, and hardly less of it would. Aliases make the sum larger.
+void each_term_counts(double mu, double s, double step, std::size_t size, double right, double left,
+                      bool aliases, double share) {
+    const auto k = [mu](Complex z) { return 0.5 * mu * mu * z * (z + 1.0); };
+    const double epsilon = mu * mu * (s + 0.5), scale = k(s).real();  // at the saddle nothing turns
+    hs::Contour line{};
+    line.s = s, line.scale = scale, line.step = step;
+    for (std::size_t j = 0; j < size; ++j) {
+        line.integrand.push_back(std::exp(k({s, step * static_cast<double>(j)}) - scale) * line.pole(j));
+        line.error.push_back(0);
+    }
+    line.tail = hs::tail_from(step, size, [mu](double tau) { return std::exp(-0.5 * mu * mu * tau * tau); });
+    // delta(x) <= s^s/(1 + s)^{1 + s} e^{K(s) - s x}.
+    const auto log_chernoff = [&](double t) {
+        return t * std::log(t) - (1 + t) * std::log1p(t) + k(t).real() - scale;
+    };
+    line.right_shift = right, line.log_right = log_chernoff(s + right);
+    line.left_shift = left, line.log_left = log_chernoff(s - left);
+    const hs::Inverted at = hs::invert(line, epsilon);
+    const auto tail = [](double x) { return 0.5 * std::erfc(x * std::numbers::sqrt2 / 2); };
+    const double x = epsilon / mu, truth = tail(x - 0.5 * mu) - std::exp(epsilon) * tail(x + 0.5 * mu),
+                 off = at.scaled(at.value) - truth, term = at.scaled(aliases ? at.aliasing : at.tail);
+    CHECK(at.lower() <= truth && truth <= at.upper());
+    CHECK(term > 1e3 * at.scaled((aliases ? at.tail : at.aliasing) + at.round_off));
+    CHECK((aliases ? off : std::abs(off)) > share * term);
+}
+
 }  // namespace
 
 int main() {
+    each_term_counts(1, 2, 0.8, 30, 7.8, 1.99, true, 0.9);  // aliases to the left
+    each_term_counts(1, 10, 1.26, 30, 5, 5, true, 0.1);     // to both sides
+    each_term_counts(1, 2, 0.4, 12, 12, 1.99, false, 0.05);
     row_of_a_gaussian(1, 3, 0.3, 60);
     row_of_a_gaussian(1e-4, 2000, 100, 80);  // nearly silent
     row_of_a_gaussian(3, 12, 0.2, 40);       // e^{K} = e^{700}

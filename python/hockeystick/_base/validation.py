@@ -350,6 +350,11 @@ def check_keys(name: str, plain: Any, needed: Sequence[str], optional: Sequence[
         )
 
 
+def is_a(value: object, *names: str) -> bool:
+    """Whether a class of one of these names is among those of ``value``, of a library that need not be there."""
+    return any(kind.__name__ in names for kind in type(value).__mro__)
+
+
 def narrowed(value: object, kind: type[T]) -> T:
     """``value``, which is a ``kind`` by construction: an error that python -O does not leave out, as it does assertions."""
     if not isinstance(value, kind):

@@ -27,7 +27,7 @@ Objective = Callable[[Array, Array], Array]
 MARGIN = 1e-14
 """*Proof*: more than the roundings of the few sums, products and exponentials behind a value, relative to its terms (of those that
 count no exponent exceeds 40)."""
-FURTHEST = 700.0
+LAST_NODE = 700.0
 """*Speed*: no node lies beyond, so that e^epsilon stays finite."""
 TOLERANCE, FIRST_NODES = 1e-7, 33
 """*Speed*: how close, relatively, the two bounds on an infimum are brought where delta is known as well as that, from so many nodes at first."""
@@ -241,7 +241,7 @@ class Envelope:
             helpful = self.worthwhile(best)[: len(cells.left)]
             new = self.inside(cells, (low < enough) & helpful)
             if tail < enough:
-                new = np.append(new, min(FURTHEST, float(last[0]) + max(1.0, 0.5 * float(last[0]))))
+                new = np.append(new, min(LAST_NODE, float(last[0]) + max(1.0, 0.5 * float(last[0]))))
         return Bounds(min(bottom, best), best), new
 
     def worthwhile(self, best: float = math.inf) -> Mask:
@@ -279,8 +279,8 @@ def _chords(nodes: Array, values: Array, epsilon: Array) -> Array:
 def look(profile: PrivacyProfile) -> Envelope:
     """A curve asked twice: over its width, and then beside the points that the attacks of a report turn on."""
     wide = profile.widest_epsilon()
-    if wide > FURTHEST:  # next to nothing is hidden
-        return Envelope(profile.delta_curve, np.array([-FURTHEST, 0.0, FURTHEST])).close()
+    if wide > LAST_NODE:  # next to nothing is hidden
+        return Envelope(profile.delta_curve, np.array([-LAST_NODE, 0.0, LAST_NODE])).close()
     envelope = Envelope(
         profile.rough_curve, np.append(np.linspace(-wide, wide, _LOOKS), [0.0, math.log(9.0)])
     )

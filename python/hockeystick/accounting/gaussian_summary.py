@@ -17,7 +17,7 @@ from .._base.validation import ParameterError
 from ..mechanisms.adjacency import directions, root_sum_of_squares
 from ..mechanisms.core_pairs import gaussian
 from ..mechanisms.descriptions import Process, Step, composition, shift_of
-from .envelope import FURTHEST, MARGIN, Curve, Envelope, Mask, divide
+from .envelope import LAST_NODE, MARGIN, Curve, Envelope, Mask, divide
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class GaussianSummary(Stated):
 
     def statement(self) -> str:
         """In words."""
+        if math.isinf(self.mu):
+            return f"No mu is known for which it is mu-Gaussian differentially private up to {self.delta!r}."
         mu = round_up(self.mu)
         return (
             f"It is {mu}-Gaussian differentially private up to {self.delta!r}: at every real epsilon, delta is at most that of a Gaussian mechanism "
@@ -163,7 +165,7 @@ class _Side:
             self.mu = min(most, self._search()) if covered.size else most
 
     def _slack(self, epsilon: Array) -> Array:
-        growth = np.exp(np.minimum(epsilon, FURTHEST)) if self._growing else np.ones_like(epsilon)
+        growth = np.exp(np.minimum(epsilon, LAST_NODE)) if self._growing else np.ones_like(epsilon)
         return self._floor * growth * (1.0 - MARGIN)
 
     def _at(self, epsilon: Array) -> tuple[Array, Array]:
@@ -270,7 +272,7 @@ def _regret(envelope: Envelope, curve: Curve, effort: _Effort) -> Bounds:
             break
         new = envelope.inside(cells, (most > enough) & envelope.worthwhile()[chosen])
         if tail > enough:
-            new = np.append(new, min(FURTHEST, float(nodes[-1]) + 1.0))
+            new = np.append(new, min(LAST_NODE, float(nodes[-1]) + 1.0))
         if not envelope.ask(new):
             break
     return Bounds(best, min(upper, 1.0))

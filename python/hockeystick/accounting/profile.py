@@ -24,7 +24,7 @@ from ..mechanisms.selection import checked_tuning
 from ..mechanisms.steps import from_dict, to_dict, written
 from . import rare
 from .deployment import tuning_words
-from .envelope import FIRST_NODES, TOLERANCE, Envelope, complement, line, look, mirrored
+from .envelope import FIRST_NODES, LAST_NODE, TOLERANCE, Envelope, complement, line, look, mirrored
 from .gaussian_summary import DEFAULT_FLOOR, GaussianSummary, granted, smallest_mu, summarise, unsampled_mu
 from .plausibility import notes
 from .rare import delta_limit, epsilon_limit
@@ -33,7 +33,7 @@ from .risk import Risk
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, Settings
 from .views import AskCurve, Views, helpful
 
-FURTHEST = 1e3
+_ASKED_INSTEAD = 1e3
 """*Speed*: beyond this epsilon an engine that finds nothing is asked here instead."""
 _AT_ONCE = ("exact", "closed form")
 _FAST = (*_AT_ONCE, "inversion")
@@ -271,7 +271,7 @@ class PrivacyProfile(Shown):
         """The epsilon at which delta is 1e-12 above what it falls to, at most 700; and 1e-3 more."""
         floor = self.delta(math.inf)
         wide = self.epsilon(min(1.0, floor + 1e-12)) if floor < 1.0 else 0.0
-        return min(wide, 700.0) + 1e-3  # e^epsilon must stay finite
+        return min(wide, LAST_NODE) + 1e-3  # e^epsilon must stay finite
 
     def gdp_mu(self, slack: float = 0.0) -> float:
         """Smallest certified mu such that the release is mu-GDP, up to ``slack`` in delta.
@@ -530,8 +530,8 @@ class PrivacyProfile(Shown):
             return replace(answer, upper=min(self._declared.most(epsilon), answer.upper))
         answer = Answer.of(self._profile.delta_bounds(epsilon))
         upper = min(self._declared.most(epsilon), answer.upper)
-        if upper == 1.0 and FURTHEST < epsilon < math.inf:
-            upper = self._delta(FURTHEST).upper  # delta falls
+        if upper == 1.0 and _ASKED_INSTEAD < epsilon < math.inf:
+            upper = self._delta(_ASKED_INSTEAD).upper  # delta falls
         return replace(answer, upper=upper)
 
     def _known_delta(self, epsilon: float) -> Answer | None:

@@ -15,7 +15,7 @@ from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
 from .._base.types import Array, Numbers
 from .._base.validation import real, vector
-from .envelope import FIRST_NODES, FURTHEST, MARGIN, TOLERANCE, Envelope, Objective, line
+from .envelope import FIRST_NODES, LAST_NODE, MARGIN, TOLERANCE, Envelope, Objective, line
 
 if TYPE_CHECKING:
     from .profile import PrivacyProfile
@@ -66,7 +66,7 @@ class Risk(Exclusive):
         elif not self._found:
             for profile in self._profile.each_direction():
                 wide = profile.widest_epsilon()
-                if wide > FURTHEST and profile.epsilon_bounds(_NEARLY_ALL).lower > FURTHEST:
+                if wide > LAST_NODE and profile.epsilon_bounds(_NEARLY_ALL).lower > LAST_NODE:
                     self._found = [_of_nearly_all()]  # the other direction cannot do better than 1
                     break
                 self._found.append(Envelope(profile.delta_curve, np.linspace(-wide, wide, FIRST_NODES)))
@@ -187,6 +187,6 @@ class Risk(Exclusive):
 
 
 def _of_nearly_all() -> Envelope:
-    """Where delta at FURTHEST is at least _NEARLY_ALL: how much closer to 1 it is would take minutes."""
-    ends = np.array([-FURTHEST, 0.0, FURTHEST])
-    return Envelope(lambda at: (np.where(at <= FURTHEST, _NEARLY_ALL, 0.0), np.ones_like(at)), ends).close()
+    """Where delta at LAST_NODE is at least _NEARLY_ALL: how much closer to 1 it is would take minutes."""
+    ends = np.array([-LAST_NODE, 0.0, LAST_NODE])
+    return Envelope(lambda at: (np.where(at <= LAST_NODE, _NEARLY_ALL, 0.0), np.ones_like(at)), ends).close()

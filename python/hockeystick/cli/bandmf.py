@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from .._base.validation import ParameterError, choice, integer
 from ..accounting.plausibility import of_budget
 from ..matrix.bandmf import BandMF
+from ..matrix.min_sep import BMinSep, TruncatedBMinSep
 from ..matrix.scheme import Scheme
-from ..matrix.schemes import BallsInBins, BMinSep, CyclicPoisson, Poisson, TruncatedBMinSep
+from ..matrix.schemes import BallsInBins, CyclicPoisson, Poisson
 from ..matrix.strategies import BandedToeplitz
 from ..montecarlo.bandmf_calibration import FALLBACKS, calibrate_bandmf
 from ..montecarlo.direction import ADJACENCIES

@@ -14,9 +14,8 @@ from numbers import Integral
 from typing import Any
 
 from .._base.lazy import needing
-from .._base.validation import ParameterError, plain
+from .._base.validation import ParameterError, is_a, plain
 from .opacus_layers import Buffers, check_layers, watch_layers
-from .opacus_modules import is_a
 from .opacus_steps import (
     ADVICE,
     check_frozen,

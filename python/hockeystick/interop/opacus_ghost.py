@@ -7,8 +7,7 @@ import inspect
 from typing import Any
 
 from .._base.lazy import needing
-from .._base.validation import ParameterError
-from .opacus_modules import has_trained, is_a, kind_of, trains
+from .._base.validation import ParameterError, is_a
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
@@ -17,6 +16,21 @@ with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opac
 _KNOWN = {"torch", "opacus", "transformers", "hockeystick"}
 """Packages whose layers stay as they were made, and whose hooks leave what a layer returns as it is."""
 _ADVICE = ", with ghost clipping, so that a record may move the sum by more than max_grad_norm; use grad_sample_mode='hooks'"
+
+
+def kind_of(layer: Any) -> Any:
+    """The class of ``layer``, or the one that FSDP2 has derived its own from."""
+    return next(kind for kind in type(layer).__mro__ if not kind.__name__.startswith("FSDP"))
+
+
+def has_trained(layer: Any) -> bool:
+    """Whether some weight of its own is trained."""
+    return any(each.requires_grad for each in layer.parameters(recurse=False))
+
+
+def trains(layer: Any) -> bool:
+    """Whether a forward pass now is one of training."""
+    return bool(layer.training and torch.is_grad_enabled())
 
 
 def check_ghost(module: Any, grad_sample_mode: str) -> None:

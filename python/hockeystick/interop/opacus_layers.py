@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._base.lazy import needing
-from .._base.validation import ParameterError
-from .opacus_ghost import watch_ghost
-from .opacus_modules import has_trained, is_a, trains, trains_anywhere
+from .._base.validation import ParameterError, is_a
+from .opacus_ghost import has_trained, trains, watch_ghost
 from .opacus_steps import states_of
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
@@ -22,6 +21,15 @@ with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opac
 
 _LOOKED_AT = 1000  # *limit*: operations that are looked at; the recursion that frees so many needs less than 256 KB of stack
 _ROUNDED = "gradients of 16 bits let a record move the sum by several times max_grad_norm"
+
+
+def trains_anywhere(module: Any) -> bool:
+    """Whether a forward pass now is one of training for some layer."""
+    layers = module.modules() if hasattr(module, "modules") else ()
+    return bool(
+        torch.is_grad_enabled()
+        and (getattr(module, "training", True) or any(each.training for each in layers))
+    )
 
 
 def check_layers(module: Any) -> None:

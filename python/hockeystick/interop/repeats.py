@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._base.lazy import needing
-from .._base.validation import ParameterError
-from .opacus_modules import is_a
+from .._base.validation import ParameterError, is_a
 
 with needing("hockeystick.interop.torch needs PyTorch 2.2 or later", extra="torch"):
     import torch

@@ -1,4 +1,4 @@
-"""Buffered linear Toeplitz strategies (BLT), C full, noise in memory for a few buffers, and batches in a fixed order (docs/matrix/buffered.md).
+"""Buffered linear Toeplitz strategies (BLT): C full, noise in memory for a few buffers (docs/matrix/buffered.md).
 
 >>> strategy = BufferedToeplitz(((0.3, 0.9), (0.1, 0.5)), steps=3)
 >>> strategy.matrix().round(3)
@@ -12,17 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
-from .. import _core
 from .._base.types import Array
-from .._base.validation import ParameterError, ParameterTypeError, Size, integer, real, reals
-from ..mechanisms.descriptions import Gaussian, Process, set_fields
-from .scheme import Scheme
+from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
+from ..mechanisms.descriptions import set_fields
 from .strategies import MAX_STEPS, divided_by_toeplitz
-from .strategy import Strategy, squared_norm
+from .strategy import Strategy
 from .workload import PREFIX_SUMS, Workload
 
 MOST_BUFFERS = 64
@@ -157,73 +155,3 @@ class BufferedToeplitz(Strategy):
 
     def _prefix_errors(self) -> Array:
         return np.cumsum(np.square(self.correlated_noise(np.ones(self.steps))))
-
-
-_ROUNDING = 1.0 - 1e-12
-"""*Proof*: less than the relative round-off of a quotient."""
-
-
-@dataclass(frozen=True)
-class FixedOrder(Scheme):
-    """The examples are split into ``min_sep`` fixed groups, and iteration i takes all of group i mod ``min_sep``.
-
-    Nothing is random, so nothing is amplified: the mechanism is one Gaussian release at noise_multiplier / sensitivity, for any strategy,
-    the sensitivity that of participations at least ``min_sep`` steps apart. Where it is computed exactly, so is the privacy.
-
-    >>> from hockeystick import Gaussian, account
-    >>> from hockeystick.matrix import BandMF, BufferedToeplitz
-    >>> strategy = BufferedToeplitz(((0.3, 0.9), (0.1, 0.5)), steps=100)
-    >>> mechanism = BandMF(strategy, FixedOrder(100, min_sep=25), noise_multiplier=8.0)
-    >>> account(mechanism).epsilon(1e-5) >= account(Gaussian(8.0 / strategy.sensitivity(25, 4))).epsilon(1e-5)
-    True
-    """
-
-    min_sep: Size
-
-    _law_kind = "cyclic_poisson"
-    _taking_part = "all records of one of {min_sep} fixed groups, which take turns"
-    is_analytic = True
-    sampling_probability: ClassVar[float] = 1.0
-    """Of the law of its batches: cyclic Poisson sampling that takes everybody."""
-
-    def regroups(self) -> bool:
-        return self.min_sep > 1
-
-    def largest_bands(self) -> int:
-        return self.steps
-
-    def no_participation_log_probability(self) -> float:
-        return 0.0 if self.steps == 0 else -math.inf
-
-    def unamplified(self) -> tuple[int, int]:
-        return self.min_sep, 1
-
-    def composition(self, strategy: Strategy, noise_multiplier: float) -> Process:
-        return (
-            Gaussian(noise_multiplier / strategy.sensitivity(self.min_sep, None) * _ROUNDING) * 1
-        ).as_process()
-
-    def seen_as(self, strategy: Strategy) -> tuple[Array, int]:
-        """One release of a number that moves by the sensitivity."""
-        return np.array([[strategy.sensitivity(self.min_sep, None)]]), 1
-
-    def losses_are_exact(self, strategy: Strategy) -> bool:
-        """Whether one group attains the sensitivity."""
-        attained = self._attained(strategy)
-        return attained >= strategy.sensitivity(self.min_sep, None) * _ROUNDING
-
-    def _attained(self, strategy: Strategy) -> float:
-        """The largest norm of C x, x the participations of a group; of equal columns the first group has it."""
-        columns = strategy._columns()
-        groups = range(min(self.steps, 1 if len(columns) == 1 else self.min_sep))
-        return math.sqrt(
-            max(squared_norm(columns, self.steps, range(group, self.steps, self.min_sep)) for group in groups)
-        )
-
-    def seen_outputs(self, strategy: Strategy, outputs: Array) -> Array:
-        raise ParameterError(
-            "scheme = FixedOrder: the loss of an output needs an example's group; use account"
-        )
-
-    def _core(self) -> _core.Scheme:
-        return _core.b_min_sep(1, 1.0, False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -27,7 +28,7 @@ from .strategy import Strategy
 class Scheme(Shown):
     """A sampling scheme over ``steps`` iterations; the subclasses are frozen and hashable dataclasses.
 
-    What a scheme can do is a method here: a new one is a subclass, and nothing else asks which it is.
+    What a scheme can do is a method here: a new one is a subclass, and nothing else asks which it is but importance sampling (`montecarlo.truncation`).
     """
 
     steps: Annotated[int, functools.partial(integer, low=1, high=MAX_STEPS)]
@@ -85,6 +86,7 @@ class Scheme(Shown):
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> Scheme:
         """Rebuild a scheme; every value is validated again. Raises ParameterError or ParameterTypeError."""
+        importlib.import_module(".min_sep", __package__)  # which imports all others
         return built("scheme", plain, Scheme._kinds)
 
     def largest_bands(self) -> int:
@@ -95,9 +97,9 @@ class Scheme(Shown):
         """Return ln p_0, p_0 the probability that an example never takes part, rounded down; -inf for p_0 = 0.
 
         Where Q is the output without the example, ln P/Q >= ln p_0 everywhere, so H_{e^eps}(Q||P) = 0 for
-        eps >= -ln p_0. For `TruncatedBMinSep`, whose Q is a mixture too, there is no such bound: -inf.
+        eps >= -ln p_0. -inf, as here, says nothing: of `TruncatedBMinSep` Q is a mixture too, and there is no such bound.
         """
-        raise NotImplementedError
+        return -math.inf
 
     def worst_cases(self) -> tuple[Scheme, ...]:
         """Return the schemes whose largest divergence is the guarantee; usually only the scheme itself."""

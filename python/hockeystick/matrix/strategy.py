@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -48,6 +49,7 @@ class Strategy(ABC):
     @staticmethod
     def from_parts(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Strategy:
         """Rebuild a strategy from what `to_parts` returned; everything is validated again. Raises ParameterError, or KeyError where something is missing."""
+        importlib.import_module(".buffered", __package__)  # which imports all others
         name, steps = plain["type"], plain["steps"]
         if name not in Strategy._kinds:
             raise ParameterError(

@@ -13,8 +13,9 @@ from .._base.validation import ParameterError, choice, entries, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.report import CAVEAT
 from ..matrix.bandmf import BandMF
+from ..matrix.min_sep import TruncatedBMinSep
 from ..matrix.scheme import Scheme
-from ..matrix.schemes import CyclicPoisson, TruncatedBMinSep
+from ..matrix.schemes import CyclicPoisson
 from ..matrix.strategy import Strategy
 from ..mechanisms.descriptions import Gaussian, Process
 from ..mechanisms.steps import written

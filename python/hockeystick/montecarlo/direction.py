@@ -17,9 +17,9 @@ from .._base.validation import ParameterError, ParameterTypeError, choice, shown
 from ..accounting.report import UNITS, records_covered, with_sizes
 from ..matrix.scheme import Scheme
 from ..mechanisms.descriptions import Process
+from .beside import curve_beside
 from .bounded import BoundedValues, Composed
 from .confidence import mean_interval
-from .curve import curve_of
 from .half_space import (
     HalfSpace,
     HalfSpaceProposal,
@@ -154,7 +154,7 @@ class Direction(Samples[Tally]):
         self.block_size = mechanism._blocks(direction).block_size
         self.error = loss_error(mechanism)
         self._points = np.array([epsilon - self.error, epsilon + self.error])
-        self._curve = None if others is None else curve_of(others, direction, adjacency)
+        self._curve = None if others is None else curve_beside(others, direction, adjacency)
         self._only_above = only_above
         self.bound = _largest_value(mechanism, direction, epsilon, options)
         self.identity = {

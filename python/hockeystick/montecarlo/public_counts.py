@@ -13,7 +13,7 @@ from bisect import bisect_left
 import numpy as np
 
 from .._base.binomial import tail
-from ..matrix.schemes import BMinSep, TruncatedBMinSep
+from ..matrix.min_sep import BMinSep, TruncatedBMinSep
 
 _GROUPS, _MOST_PARTICIPATIONS, _MOST_STEPS = 16, 256, 2**17
 """Different probabilities of rounds, and the size of a table; what is beyond is bounded (*speed*)."""

@@ -15,8 +15,8 @@ import numpy as np
 from .._base.binomial import tail
 from .._base.gdp import log_delta
 from .._base.types import Array
-from ..matrix.schemes import BMinSep, TruncatedBMinSep
-from .curve import Curve
+from ..matrix.min_sep import BMinSep, TruncatedBMinSep
+from .beside import CurveBeside
 from .public_counts import (
     LARGE_COUNT_RISK,
     ROUND_UP,
@@ -74,7 +74,7 @@ class ShownCoins:
         return total * ROUND_UP
 
 
-class ShownCurve(Curve):
+class ShownCurve(CurveBeside):
     """The sum over all k as a function of epsilon - L, divided by sum t_k: an upper bound between nodes."""
 
     def __init__(self, shown: ShownCoins, distance: float, epsilon: float) -> None:

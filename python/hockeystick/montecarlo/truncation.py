@@ -16,7 +16,8 @@ from .._base.binomial import tail
 from .._base.gdp import log_delta
 from .._base.validation import narrowed
 from ..matrix.bandmf import BandMF, Components
-from ..matrix.schemes import BallsInBins, TruncatedBMinSep
+from ..matrix.min_sep import TruncatedBMinSep
+from ..matrix.schemes import BallsInBins
 from ..matrix.strategy import Strategy
 from .public_counts import (
     LARGE_COUNT_RISK,

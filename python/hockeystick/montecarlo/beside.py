@@ -10,7 +10,7 @@ import numpy as np
 
 from .._base.types import Array
 from .._base.validation import ParameterTypeError
-from ..accounting.envelope import FURTHEST, Envelope
+from ..accounting.envelope import LAST_NODE, Envelope
 from ..accounting.profile import account
 from ..mechanisms.descriptions import (
     ApproximateDP,
@@ -40,7 +40,7 @@ _SAME_UNDER_ZERO_OUT: tuple[type[Step], ...] = (
 """Mechanisms whose pair under zero-out is that of one record more or less (*proof*: of others both directions are taken)."""
 
 
-class Curve(Envelope):
+class CurveBeside(Envelope):
     """Bounds on a delta curve between nodes, asked at what the losses of samples leave of an epsilon."""
 
     log_mass = 0.0
@@ -60,7 +60,7 @@ def _same_under_zero_out(step: Step) -> bool:
 
 
 @functools.lru_cache(maxsize=16)
-def curve_of(process: Process, direction: str, adjacency: str) -> Curve:
+def curve_beside(process: Process, direction: str, adjacency: str) -> CurveBeside:
     """The certified curve of an analytic mechanism, remembered: a search asks for it at every noise multiplier."""
     one_sided = adjacency != "zero_out" or all(_same_under_zero_out(step) for step, _ in process)
     # Otherwise the pair under zero-out is one of its own, and the worse of its directions is used for both.
@@ -70,7 +70,7 @@ def curve_of(process: Process, direction: str, adjacency: str) -> Curve:
     wide = next((found for delta in near if (found := profile.epsilon(delta)) < math.inf), math.inf)
     if not wide < math.inf:
         raise ParameterTypeError(f"composed_with = {process!r}: its epsilon is infinite")
-    wide = min(max(wide, 1e-6), FURTHEST)
+    wide = min(max(wide, 1e-6), LAST_NODE)
 
     def bounds(epsilon: Array) -> tuple[Array, Array]:
         lower, upper = profile.delta_curve(epsilon)
@@ -78,7 +78,7 @@ def curve_of(process: Process, direction: str, adjacency: str) -> Curve:
 
     # To the left of the bend the curve is nearly 1 - e^epsilon, a line.
     ends = np.append(-wide - 30.0, np.linspace(-wide, wide, 17))
-    curve, left, right = Curve(bounds, ends), ends[:-1], ends[1:]
+    curve, left, right = CurveBeside(bounds, ends), ends[:-1], ends[1:]
     while left.size and curve.epsilon.size < _MOST_NODES:
         middle = 0.5 * (left + right)
         tangent, chord = curve.between(middle)
