@@ -42,7 +42,7 @@ constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 // little.
 constexpr Budget few_of_epochs{100 * near_exact, infinity, true, 0, 64};
 // Speed: what the whole transform may take, alone and on a curve, where somebody else answers otherwise.
-constexpr std::size_t frequencies_of_little = 2048, frequencies_of_curve = 64;
+constexpr std::size_t frequencies_of_little = 2048, frequencies_of_curve = 512;
 // Speed: a gap, in those that are aimed at, with which no point of a rough curve, or of one that takes noise,
 // is asked about alone; it is the accuracy.
 constexpr double wide_of_curve = 10;
@@ -102,7 +102,7 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
 // nothing beside delta, of which the first estimate may be too large.
 std::optional<Answer> Inversion::delta_with_noise(double epsilon, double enough) const {
     std::optional<Answer> best;
-    double about = estimate(epsilon), previous = infinity;
+    double about = std::exp(direct_->log_delta(epsilon)), previous = infinity;
     while (about < near_guess * previous) {
         const auto answer = DirectInversion(composition_, share_beside_noise * about)
                                 .delta_with_noise(epsilon, enough, most_frequencies_);
@@ -275,7 +275,7 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, Eff
             return best;
         },
         [&](const std::optional<Answer>& best) {
-            if (!best) return estimate(epsilon);
+            if (!best) return std::exp(direct_->log_delta(epsilon));
             if (best->upper > 2 * direct_->dropped()) return best->upper;
             return best->lower > 0 ? best->lower : std::min(best->upper, next_delta);
         });
@@ -303,7 +303,10 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
     };
     Budget budget;
     if (layers_soon(false)) budget.worst = curve_gap_;
-    if (effort == Effort::little) budget.frequencies = frequencies_of_curve;
+    if (effort == Effort::little) {
+        budget.frequencies = frequencies_of_curve;
+        budget.quick = true;  // Dear bounds of what is left out would be looked for at each point.
+    }
     if (one_epoch_)
         narrow([&](const auto& open) { return one_epoch_->delta_curve(open, few_frequencies, sharing); });
     if (epochs_) narrow([&](const auto& open) { return epochs_->delta_curve(open, sharing); });
@@ -417,8 +420,6 @@ bool Inversion::surely_below(double epsilon, double delta) const {
     if (direct_->dropped() < delta) return direct_->surely_below(epsilon, delta);
     return DirectInversion(composition_, Transform::uncut).surely_below(epsilon, delta);
 }
-
-double Inversion::estimate(double epsilon) const { return std::exp(direct_->log_delta(epsilon)); }
 
 bool Inversion::far(double epsilon) const { return direct_->far(epsilon); }
 

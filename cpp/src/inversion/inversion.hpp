@@ -55,8 +55,6 @@ public:
     bool surely_below(double epsilon, double delta) const;
     // Whether that is likely to show that there is nothing.
     bool far(double epsilon) const;
-    // What delta is, roughly: too much where rare losses rule.
-    double estimate(double epsilon) const;
     // Speed: no point of a curve is asked about alone where that takes long and delta is surely less.
     static constexpr double little_of_curve = 1e-40;
 

@@ -2,8 +2,7 @@
 // an answer is as close as asked for:
 //   1. beyond the largest losses or next to their sum: SupportEnd;
 //   2. a closed form, or the sum over all outcomes where these are few: ClosedForm;
-//   3. of one epoch of allocation beside few outcomes, the epoch alone for each of them, and at eps < 0 the
-//      mirrored allocation: direction_beside.cpp;
+//   3. at eps < 0, of allocations, P and Q in each other's places: direction_beside.cpp;
 //   4. the inverse of the transform: Inversion; beside allocations, where it is not close at little effort,
 //   what
 //      is left given each outcome of the atoms: GivenOutcomes;
@@ -52,7 +51,6 @@ public:
           closed_(ClosedForm::of(composition, engine)),
           inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy, memory_limit)
                                                  : nullptr),
-          few_(engine == Engine::automatic ? given(GivenOutcomes::few(composition), 1) : std::nullopt),
           unamplified_(stands_in_ ? ClosedForm::of(on_lattices(composition), engine) : std::nullopt),
           plain_(inversion_ && stands_in_ && !unamplified_
                      ? Inversion::of(on_lattices(composition), accuracy, memory_limit)
@@ -154,13 +152,10 @@ private:
     // speed: how near to the sum of the largest losses, relatively, engines look in vain for more than these
     // say, where that is as close as this.
     static constexpr double next_to_end = 3e-10, near_end = 2e-2;
-    // speed: what outcomes beside allocations may improve on, beside the accuracy, and the delta below which
-    // the whole transform takes longer.
-    static constexpr double fine = 1e-3, rare = 1e-9;
+    // speed: what outcomes beside allocations may improve on, beside the accuracy.
+    static constexpr double fine = 1e-3;
     // speed: how much more closely than the whole what is beside atoms is asked for.
     static constexpr double share_of_rest = 0.25;
-    // speed: how much of an estimate delta has to be for what is left out beside it to be little.
-    static constexpr double share_of_estimate = 1e-3;
     // speed: nobody looks for less of what a mirror says.
     static constexpr double negligible_of_mirror = 1e-16;
     // speed: how many points of a curve of next to no delta are bounded one by one.
@@ -170,8 +165,8 @@ private:
 
     // What other directions say of this one (direction_beside.cpp).
     //
-    // Given each outcome of the atoms: these, and who answers for what is beside them, at so much of the
-    // accuracy.
+    // Given each outcome of the atoms: these, and who answers for what is beside them. given: null where
+    // there is no such part, or rest.
     struct Given {
         GivenOutcomes outcomes;
         std::unique_ptr<Direction> rest;
@@ -181,19 +176,13 @@ private:
                                         std::span<const double> about) const;
         Answer epsilon_bounds(double delta, const Answer& about) const;
     };
-    std::optional<Given> given(std::optional<GivenOutcomes> outcomes, double share) const;
-    // Few outcomes beside an allocation. The whole transform is asked first unless delta is rare; what is
-    // known already is `best`. keep_few: of what the curve leaves open, what is rare.
-    Answer epsilon_beside_few(double delta, Answer best) const;
-    std::vector<Answer> beside_few(std::span<const double> epsilons) const;
-    void keep_few(std::span<const double> epsilons, std::vector<std::optional<Answer>>& curve) const;
-    // Many outcomes, or null: where `best` is not close, and if that is in vain all that the inversion may
-    // try.
-    const Given* many() const;
-    Answer epsilon_beside_many(double delta, Answer best) const;
-    Answer delta_beside_many(double epsilon, Answer best) const;
-    void keep_many(std::span<const double> epsilons, std::span<const double> about, double below,
-                   std::vector<std::optional<Answer>>& curve) const;
+    const Given* given() const;
+    // Where `best` is not close; if that is in vain, all that the inversion may try. keep_given: of a curve,
+    // what is open below that point; known: of each at least, or 0.
+    Answer epsilon_given(double delta, Answer best) const;
+    Answer delta_given(double epsilon, Answer best) const;
+    void keep_given(std::span<const double> epsilons, std::span<const double> known, double below,
+                    std::vector<std::optional<Answer>>& curve) const;
     // P and Q in each other's places, or null: at eps < 0 little depends on what these leave to be known.
     // Empty elsewhere.
     const Direction* mirror() const;
@@ -202,12 +191,7 @@ private:
     // As delta_curve; where there is surely less than `negligible` nothing more is known.
     std::vector<Answer> but_for_nothing(std::span<const double> epsilons, double negligible) const;
 
-    bool surely_below(double epsilon, double ceiling) const {
-        const std::lock_guard lock(mutex_);
-        return inversion_->surely_below(epsilon, ceiling);
-    }
     std::vector<std::optional<Answer>> one_by_one(std::span<const double> epsilons) const;
-    bool surely_rare(double epsilon) const { return epsilon > 0 && surely_below(epsilon, rare); }
     // Whether that is worth no further look.
     bool fully_known(const Answer& answer) const {
         return close(answer, stands_in_ ? fine * accuracy_ : accuracy_);
@@ -256,7 +240,7 @@ private:
     }
     // Beside allocations atoms keep transforms from falling, while what is given their outcomes is quick.
     Inversion::Effort effort() const {
-        return stands_in_ && many() ? Inversion::Effort::little : Inversion::Effort::all;
+        return stands_in_ && given() ? Inversion::Effort::little : Inversion::Effort::all;
     }
     // Which may be nothing where every engine is lost among the rounding of the steps.
     double most_apart() const { return steps_apart(on_lattices(composition_)); }
@@ -324,7 +308,7 @@ private:
             before_lattices();
             return coupling_->epsilon(delta, accuracy_, infinite.upper, most_epsilon());
         }
-        return few_ ? epsilon_beside_few(delta, best) : epsilon_of_whole(delta, best);
+        return epsilon_of_whole(delta, best);
     }
 
     Answer epsilon_of_whole(double delta, Answer best) const {
@@ -336,8 +320,8 @@ private:
             best = both(capped(*inverted, delta), best);
             if (fully_known(best)) return best;
         }
-        if (stands_in_ && many()) {
-            best = epsilon_beside_many(delta, best);
+        if (stands_in_ && given()) {
+            best = epsilon_given(delta, best);
             if (std::isfinite(best.upper) && close(best, accuracy_)) return best;
         }
         if (const auto ending = end_.epsilon(delta)) {
@@ -358,7 +342,7 @@ private:
         best = with_lattice(
             best, [&] { return lattices().epsilon(delta, accuracy_, most_epsilon()); },
             [&](const Direction& less) { return less.epsilon_bounds(delta); });
-        return stands_in_ || close(best, accuracy_) || !many() ? best : epsilon_beside_many(delta, best);
+        return stands_in_ || close(best, accuracy_) || !given() ? best : epsilon_given(delta, best);
     }
 
     // Whether one of these says so. A lattice this coarse takes less than an inversion that is slow.
@@ -402,14 +386,7 @@ private:
     Answer delta_of_pairs(double epsilon) const {
         if (const auto known = at_once(epsilon)) return *known;
         if (const auto turned = by_mirror(epsilon)) return *turned;
-        if (!few_) return delta_of_whole(epsilon);
-        if (!surely_rare(epsilon)) {
-            const std::lock_guard lock(mutex_);
-            if (const auto& inverted = inverted_delta(epsilon); inverted && settled(*inverted))
-                return *inverted;
-        }
-        const Answer found = beside_few({&epsilon, 1}).front();
-        return settled(found) ? found : both(found, delta_of_whole(epsilon));
+        return delta_of_whole(epsilon);
     }
 
     Answer delta_of_whole(double epsilon) const {
@@ -426,8 +403,8 @@ private:
             best = both(*inverted, best);
             if (fully_settled(*inverted)) return best;
         }
-        if (stands_in_ && many()) {
-            best = delta_beside_many(epsilon, best);
+        if (stands_in_ && given()) {
+            best = delta_given(epsilon, best);
             if (settled(best)) return best;
         }
         if (epsilon >= 0) best.upper = std::min(best.upper, most_apart());
@@ -438,7 +415,7 @@ private:
         best = with_lattice(
             best, [&] { return lattices().delta(epsilon, accuracy_); },
             [&](const Direction& less) { return less.delta_bounds(epsilon); });
-        return stands_in_ || settled(best) || !many() ? best : delta_beside_many(epsilon, best);
+        return stands_in_ || settled(best) || !given() ? best : delta_given(epsilon, best);
     }
 
     // Chernoff's bound, which beside an allocation, where it takes long, need say no more than that there is
@@ -521,7 +498,6 @@ private:
     std::optional<ClosedForm> closed_;
     std::optional<CouplingEngine> coupling_;  // alone, if it was asked for
     std::unique_ptr<Inversion> inversion_;    // with all that follows guarded by the mutex, as these cache
-    std::optional<Given> few_;                // the sum over few outcomes beside an allocation
     // Of the pairs that stand in, bounds from above alone: a closed form or else an inversion, and lattices.
     std::optional<ClosedForm> unamplified_;
     std::unique_ptr<Inversion> plain_;
@@ -534,9 +510,9 @@ private:
     mutable Inverted inverted_epsilon_, inverted_delta_;
     // Made when they are needed: the whole given each outcome of its atoms, and P and Q in each other's
     // places.
-    mutable std::optional<Given> many_;
+    mutable std::optional<Given> given_;
     mutable std::unique_ptr<Direction> mirror_;
-    mutable bool asked_many_ = false, asked_mirror_ = false;
+    mutable bool asked_given_ = false, asked_mirror_ = false;
 };
 
 }  // namespace hockeystick

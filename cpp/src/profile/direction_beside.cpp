@@ -26,77 +26,46 @@ Answer Profile::Direction::Given::epsilon_bounds(double delta, const Answer& abo
     return outcomes.epsilon_bounds(delta, about, beside());
 }
 
-std::optional<Profile::Direction::Given> Profile::Direction::given(std::optional<GivenOutcomes> outcomes,
-                                                                   double share) const {
-    if (!outcomes) return {};
-    auto rest = std::make_unique<Direction>(outcomes->rest(), share * accuracy_, memory_limit_,
-                                            Engine::automatic, before_lattices_);
-    return Given{std::move(*outcomes), std::move(rest)};
+const Profile::Direction::Given* Profile::Direction::given() const {
+    auto outcomes = !asked_given_ && inversion_ ? GivenOutcomes::of(composition_) : std::nullopt;
+    if (outcomes) {
+        auto rest = std::make_unique<Direction>(outcomes->rest(), share_of_rest * accuracy_, memory_limit_,
+                                                Engine::automatic, before_lattices_);
+        given_ = Given{std::move(*outcomes), std::move(rest)};
+    }
+    asked_given_ = true;
+    return given_ ? &*given_ : nullptr;
 }
 
-Answer Profile::Direction::epsilon_beside_few(double delta, Answer best) const {
-    const auto close_by = [&](const Answer& found) {
-        best = both(found, best);
-        return close(best, fine * accuracy_);
-    };
-    const auto by_few = [&] {
-        return close_by(
-            few_->epsilon_bounds(delta, few_->outcomes.beside(few_->rest->epsilon_bounds(delta))));
-    };
-    const auto by_transform = [&] {
-        const std::lock_guard lock(mutex_);
-        const auto& inverted = inverted_epsilon(delta);
-        return inverted && close_by(capped(*inverted, delta));
-    };
-    if (delta < rare ? by_few() || by_transform() : by_transform() || by_few()) return best;
-    return close(best, accuracy_) ? best : epsilon_of_whole(delta, best);
-}
-
-std::vector<Answer> Profile::Direction::beside_few(std::span<const double> epsilons) const {
-    return few_->delta_curve(epsilons, std::vector<double>(epsilons.size()));
-}
-
-void Profile::Direction::keep_few(std::span<const double> epsilons,
-                                  std::vector<std::optional<Answer>>& curve) const {
-    ask_together(
-        epsilons, [&](std::size_t i) { return !curve[i] && surely_rare(epsilons[i]); },
-        [&](const auto& open) { return beside_few(open); },
-        [&](std::size_t i, const Answer& found) {
-            if (settled(found)) curve[i] = found;
-        });
-}
-
-const Profile::Direction::Given* Profile::Direction::many() const {
-    if (!asked_many_ && inversion_ && !few_) many_ = given(GivenOutcomes::many(composition_), share_of_rest);
-    asked_many_ = true;
-    return many_ ? &*many_ : nullptr;
-}
-
-Answer Profile::Direction::epsilon_beside_many(double delta, Answer best) const {
+Answer Profile::Direction::epsilon_given(double delta, Answer best) const {
     if (!(best.lower > 0 && std::isfinite(best.upper)))
         best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
-    best = both(many()->epsilon_bounds(delta, best), best);
+    best = both(given()->epsilon_bounds(delta, best), best);
     if (close(best, accuracy_) || effort() == Inversion::Effort::all) return best;
     const auto inverted = inversion_->epsilon_bounds(delta);
     return inverted ? both(capped(*inverted, delta), best) : best;
 }
 
-Answer Profile::Direction::delta_beside_many(double epsilon, Answer best) const {
-    best = both(many()->delta_curve({&epsilon, 1}, {&best.lower, 1}).front(), best);
+Answer Profile::Direction::delta_given(double epsilon, Answer best) const {
+    best = both(given()->delta_curve({&epsilon, 1}, {&best.lower, 1}).front(), best);
     if (settled(best) || effort() == Inversion::Effort::all) return best;
     const auto inverted = inversion_->delta_bounds(epsilon);
     return inverted ? both(*inverted, best) : best;
 }
 
-void Profile::Direction::keep_many(std::span<const double> epsilons, std::span<const double> about,
-                                   double below, std::vector<std::optional<Answer>>& curve) const {
+// delta falls, so that it is no less than what is known of one further on.
+void Profile::Direction::keep_given(std::span<const double> epsilons, std::span<const double> known,
+                                    double below, std::vector<std::optional<Answer>>& curve) const {
     const auto open = [&](std::size_t i) { return !curve[i] && epsilons[i] < below; };
-    std::vector<double> known;
-    for (std::size_t i = 0; i < epsilons.size(); ++i)
-        if (open(i))
-            known.push_back(about[i] > 0 ? about[i] : share_of_estimate * inversion_->estimate(epsilons[i]));
+    std::vector<double> about;
+    for (std::size_t i = 0; i < epsilons.size(); ++i) {
+        if (!open(i)) continue;
+        about.push_back(0);
+        for (std::size_t j = 0; j < epsilons.size(); ++j)
+            if (epsilons[j] >= epsilons[i]) about.back() = std::max(about.back(), known[j]);
+    }
     ask_together(
-        epsilons, open, [&](const auto& asked) { return many()->delta_curve(asked, known); },
+        epsilons, open, [&](const auto& asked) { return given()->delta_curve(asked, about); },
         [&](std::size_t i, const Answer& found) {
             if (settled(found)) curve[i] = found;
         });

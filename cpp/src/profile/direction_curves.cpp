@@ -76,7 +76,6 @@ std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
         if (curve[i]) continue;
         if (const Answer known = known_of(epsilons[i]); needs_no_engine(known)) curve[i] = known;
     }
-    if (few_) keep_few(epsilons, curve);
     std::vector<double> inside;
     for (std::size_t i = 0; i < epsilons.size(); ++i)
         if (!curve[i]) inside.push_back(epsilons[i]);
@@ -86,7 +85,7 @@ std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
     const double end = ends ? nothing_from(std::move(inside), smallest_double) : not_a_number;
     for (std::size_t i = 0; i < epsilons.size(); ++i)
         if (!curve[i] && epsilons[i] >= end) curve[i] = less_than_any_double();
-    const bool beside_many = effort() == Inversion::Effort::little;
+    const bool beside_atoms = effort() == Inversion::Effort::little;
     double little = infinity;
     std::vector<double> about(epsilons.size());
     std::vector<std::pair<std::size_t, std::optional<Answer>>> littles;
@@ -94,12 +93,12 @@ std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
         epsilons, open, [&](const auto& asked) { return inversion_->delta_curve(asked, little, effort()); },
         [&](std::size_t i, const std::optional<Answer>& inverted) {
             if (inverted) about[i] = inverted->lower;
-            if (inverted && (beside_many ? fully_settled(*inverted) : settled(*inverted)))
+            if (inverted && (beside_atoms ? fully_settled(*inverted) : settled(*inverted)))
                 curve[i] = inverted;
             else if (epsilons[i] >= little)
                 littles.emplace_back(i, inverted);
         });
-    if (beside_many) keep_many(epsilons, about, little, curve);
+    if (beside_atoms) keep_given(epsilons, about, little, curve);
     const std::size_t apart = littles.size() / (most_chernoff + 1) + 1;
     for (std::size_t j = 0; j < littles.size(); ++j) {
         const auto& [i, inverted] = littles[j];

@@ -12,10 +12,11 @@
 namespace hockeystick {
 namespace {
 
-// speed: fewer outcomes than that are few; the share of delta below which nobody looks for it, where the
-// largest loss alone says how much that is, and where it is known.
-constexpr std::size_t most_outcomes = 9;
-constexpr double negligible = 1e-14, negligible_of_known = 1e-10;
+// speed: the share of delta below which nobody looks for it.
+constexpr double negligible = 1e-10;
+// speed: how many outcomes are looked at where delta is not known; about how many arguments are asked about
+// together, each of which takes a hundred bytes.
+constexpr std::size_t most_looks = 8, most_at_once = 1 << 18;
 // speed: how near ln delta is brought to what was asked for, beside how closely it is known; how much wider
 // the interval is made each time until both of its ends are proven; when to stop.
 constexpr double near_enough = 1e-10, wider = 8, widest = 0.1;
@@ -90,18 +91,7 @@ GivenOutcomes::GivenOutcomes(Composition rest, const Composition& part, MergedOu
     infinite_.upper += outcomes_.lost;
 }
 
-// speed: one epoch alone has ways of its own; of several the whole transform mostly knows as much, sooner.
-// Most compositions have none, and to ask for the law of a pair may take long.
-std::optional<GivenOutcomes> GivenOutcomes::few(const Composition& composition) {
-    Composition part, rest;
-    for (const auto& step : composition) (step.first->allocation() ? rest : part).push_back(step);
-    if (part.empty() || rest.size() != 1 || rest.front().second != 1) return {};
-    auto outcomes = MergedOutcomes::apart(part, most_outcomes);
-    return outcomes ? std::optional(GivenOutcomes(std::move(rest), part, std::move(*outcomes)))
-                    : std::nullopt;
-}
-
-std::optional<GivenOutcomes> GivenOutcomes::many(const Composition& composition) {
+std::optional<GivenOutcomes> GivenOutcomes::of(const Composition& composition) {
     Composition part, rest;
     for (const auto& step : composition) {
         const auto law = step.first->loss_law();
@@ -115,8 +105,7 @@ std::optional<GivenOutcomes> GivenOutcomes::many(const Composition& composition)
 
 // Of the rest's deltas, one from below and one from above for each outcome.
 Answer GivenOutcomes::mean(std::span<const Answer> deltas) const {
-    Answer out = deltas.back();
-    out.discretisation = out.truncation = out.wrap_around = out.round_off = 0;
+    Answer out;
     double lower = 0, upper = 0, largest = 0;
     for (std::size_t i = 0; i < outcomes_.upper.size(); ++i) {
         const Answer &below = deltas[2 * i], &above = deltas[2 * i + 1];
@@ -124,6 +113,7 @@ Answer GivenOutcomes::mean(std::span<const Answer> deltas) const {
         lower += outcomes_.lower[i].mass * below.lower;
         upper += mass * above.upper;
         largest = std::max(largest, above.upper);
+        if (out.engine.empty()) out.engine = above.engine;
         out.discretisation += mass * above.discretisation;
         out.truncation += mass * above.truncation;
         out.wrap_around += mass * above.wrap_around;
@@ -144,11 +134,10 @@ double GivenOutcomes::argument(std::size_t i, double epsilon) const {
                       : std::nextafter(epsilon - outcomes_.upper[i / 2].loss, -infinity);
 }
 
-// Of the outcomes below `end`, which are worth asking about beside so much: those above are too rare, and
-// those below leave the rest too little, as it may take long to know how much.
-GivenOutcomes::Range GivenOutcomes::worth_asking(double epsilon, double nothing, std::size_t end,
-                                                 const Rest& rest) const {
-    Range range{0, end};
+// Which outcomes are worth asking about beside so much: those above are too rare, and those below leave the
+// rest too little, as it may take long to know how much.
+GivenOutcomes::Range GivenOutcomes::worth_asking(double epsilon, double nothing, const Rest& rest) const {
+    Range range{0, outcomes_.upper.size()};
     double mass = 0;
     while (range.end > 0 && (mass += outcomes_.upper[range.end - 1].mass) <= nothing) --range.end;
     std::vector<double> arguments;
@@ -158,53 +147,58 @@ GivenOutcomes::Range GivenOutcomes::worth_asking(double epsilon, double nothing,
     return range;
 }
 
+// What some outcomes alone say of delta, evenly between the median loss and the largest one.
+double GivenOutcomes::least(double epsilon, const Rest& rest) const {
+    const std::size_t size = outcomes_.lower.size();
+    std::size_t median = size - 1;
+    for (double mass = 0; median > 0 && (mass += outcomes_.lower[median].mass) < 0.5;) --median;
+    std::vector<std::size_t> some;
+    for (std::size_t j = 0; j < most_looks; ++j)
+        some.push_back(median + (size - 1 - median) * j / (most_looks - 1));
+    std::vector<double> arguments;
+    for (const std::size_t i : some) arguments.push_back(argument(2 * i, epsilon));
+    const std::vector<Answer> found = rest.deltas(arguments);
+    double known = 0;
+    for (std::size_t j = 0; j < some.size(); ++j)
+        known = std::max(known, outcomes_.lower[some[j]].mass * found[j].lower);
+    return known;
+}
+
 std::vector<Answer> GivenOutcomes::delta_curve(std::span<const double> epsilons,
                                                std::span<const double> about, const Rest& rest) const {
-    const std::size_t size = outcomes_.upper.size(), each = 2 * size;
-    std::vector<Answer> deltas(each * epsilons.size());
+    std::vector<Answer> out;
     std::vector<Range> ranges;
+    std::vector<double> arguments, nothing;
     const auto ask = [&] {
-        std::vector<double> arguments;
-        for (std::size_t at = 0; at < epsilons.size(); ++at)
-            for (std::size_t i = 2 * ranges[at].begin; i < 2 * ranges[at].end; ++i)
-                arguments.push_back(argument(i, epsilons[at]));
-        if (arguments.empty()) return;
-        const std::vector<Answer> found = rest.deltas(arguments);
+        const std::vector<Answer> found = arguments.empty() ? std::vector<Answer>{} : rest.deltas(arguments);
         auto next = found.begin();
-        for (std::size_t at = 0; at < epsilons.size(); ++at)
-            for (std::size_t i = 2 * ranges[at].begin; i < 2 * ranges[at].end; ++i)
-                deltas[each * at + i] = *next++;
+        for (std::size_t at = 0; at < ranges.size(); ++at) {
+            const auto [begin, end] = ranges[at];
+            std::vector<Answer> deltas(2 * outcomes_.upper.size());
+            for (std::size_t i = 0; i < outcomes_.upper.size(); ++i)
+                deltas[2 * i + 1].upper = i < begin ? nothing[at] : 1;
+            for (std::size_t i = 2 * begin; i < 2 * end; ++i) deltas[i] = *next++;
+            out.push_back(mean(deltas));
+        }
+        ranges.clear();
+        arguments.clear();
+        nothing.clear();
     };
-    // Where nothing is known the largest loss, which leaves the rest the most, says how much there is.
-    for (const double known : about) ranges.push_back({known > 0 ? size : size - 1, size});
-    ask();
     for (std::size_t at = 0; at < epsilons.size(); ++at) {
-        const std::size_t top = ranges[at].begin;
-        const double nothing =
-            top == size ? negligible_of_known * about[at]
-                        : negligible * outcomes_.lower.back().mass * deltas[each * at + each - 2].lower;
-        ranges[at] = worth_asking(epsilons[at], nothing, top, rest);
-        for (std::size_t i = 0; i < ranges[at].begin; ++i) deltas[each * at + 2 * i + 1].upper = nothing;
-        for (std::size_t i = ranges[at].end; i < top; ++i) deltas[each * at + 2 * i + 1].upper = 1;
+        const double known = about[at] > 0 ? about[at] : least(epsilons[at], rest);
+        nothing.push_back(negligible * known);
+        ranges.push_back(worth_asking(epsilons[at], nothing.back(), rest));
+        for (std::size_t i = 2 * ranges.back().begin; i < 2 * ranges.back().end; ++i)
+            arguments.push_back(argument(i, epsilons[at]));
+        if (arguments.size() >= most_at_once) ask();
     }
     ask();
-    std::vector<Answer> out;
-    for (std::size_t at = 0; at < epsilons.size(); ++at)
-        out.push_back(mean(std::span(deltas).subspan(each * at, each)));
     return out;
 }
 
-Answer GivenOutcomes::beside(const Answer& rest) const {
-    Answer about = rest;
-    about.lower = std::max(0.0, rest.lower + outcomes_.lower.front().loss);
-    about.upper = rest.upper + std::max(0.0, outcomes_.upper.back().loss) + near_enough;
-    return about;
-}
-
 Answer GivenOutcomes::epsilon_bounds(double delta, const Answer& about, const Rest& rest) const {
-    const double known = outcomes_.upper.size() < most_outcomes ? 0 : delta;
     Search search(delta, about.engine,
-                  [&](double epsilon) { return delta_curve({&epsilon, 1}, {&known, 1}, rest).front(); });
+                  [&](double epsilon) { return delta_curve({&epsilon, 1}, {&delta, 1}, rest).front(); });
     if (!std::isfinite(about.upper) || !(infinite_.upper < delta)) return search.best;
     search.find(about.lower > 0 ? about.lower : near_chernoff * about.upper, about.upper);
     search.enclose();

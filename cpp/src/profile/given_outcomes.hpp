@@ -19,11 +19,9 @@ namespace hockeystick {
 
 class GivenOutcomes {
 public:
-    // So few atoms beside one epoch of random allocation that this may come first; empty elsewhere.
-    static std::optional<GivenOutcomes> few(const Composition& composition);
-    // Whatever atoms, beside whatever has others; empty where there is nothing of either kind, or the atoms
-    // have more outcomes than it pays to ask about. Takes some milliseconds.
-    static std::optional<GivenOutcomes> many(const Composition& composition);
+    // Empty where there are no atoms, or nothing beside them, or they have more outcomes than it pays to ask
+    // about. Takes some milliseconds.
+    static std::optional<GivenOutcomes> of(const Composition& composition);
     const Composition& rest() const { return rest_; }
 
     // What the rest says: bounds on delta at many eps; and from which of these, which increase, on delta is
@@ -32,21 +30,19 @@ public:
         std::function<std::vector<Answer>(std::span<const double> epsilons)> deltas;
         std::function<double(std::vector<double> epsilons, double negligible)> nothing_from;
     };
-    // about: what delta is, roughly, at each; 0 if that is not known. Beside it little is left out.
+    // about: what delta is at each, roughly, next to which little is left out; 0 where that is not known.
     std::vector<Answer> delta_curve(std::span<const double> epsilons, std::span<const double> about,
                                     const Rest& rest) const;
-
-    // about: bounds on the eps.
+    // about: bounds on the eps; of the lower end 0 stands for none.
     Answer epsilon_bounds(double delta, const Answer& about, const Rest& rest) const;
-    // The same from the rest's eps(delta), from which this one differs by some loss of the part.
-    Answer beside(const Answer& rest) const;
 
 private:
     GivenOutcomes(Composition rest, const Composition& part, MergedOutcomes outcomes);
     struct Range {
         std::size_t begin, end;  // of outcomes
     };
-    Range worth_asking(double epsilon, double nothing, std::size_t end, const Rest& rest) const;
+    double least(double epsilon, const Rest& rest) const;
+    Range worth_asking(double epsilon, double nothing, const Rest& rest) const;
     double argument(std::size_t i, double epsilon) const;
     Answer mean(std::span<const Answer> deltas) const;
 

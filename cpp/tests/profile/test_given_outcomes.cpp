@@ -73,7 +73,7 @@ void against_integrals(double mu, bool add, const std::vector<Seen>& parts) {
     hs::Composition composition{
         {hs::random_allocation(mu, 2, add ? hs::Sampling::add : hs::Sampling::remove), 1}};
     for (const Seen& part : parts) composition.emplace_back(part.pair(), 1);
-    CHECK(hs::GivenOutcomes::few(composition).has_value());
+    CHECK(hs::GivenOutcomes::of(composition).has_value());
     const hs::Profile profile({composition});
     const double infinite = parts.back().p_infinity;
 #ifdef __SANITIZE_ADDRESS__  // slow; below 0, and one of those above, which take the same way
@@ -128,7 +128,7 @@ void given_many(double mu, bool add, const Seen& one, int count) {
     const hs::PairPtr allocation =
         hs::random_allocation(mu, 2, add ? hs::Sampling::add : hs::Sampling::remove);
     const hs::Composition whole{{allocation, 1}, {one.pair(), static_cast<std::uint64_t>(count)}};
-    const auto many = hs::GivenOutcomes::many(whole);
+    const auto many = hs::GivenOutcomes::of(whole);
     CHECK(many.has_value());
     if (!many) return;
     CHECK(many->rest().size() == 1 && many->rest().front().first == allocation);
@@ -169,6 +169,36 @@ void given_many(double mu, bool add, const Seen& one, int count) {
     }
 }
 
+// Many points take no more memory than some; each is as it is alone. The rest is any delta that falls.
+void in_portions() {
+    const hs::Composition whole{{hs::random_allocation(1, 2, hs::Sampling::add), 1},
+                                {response(0.2).pair(), 30}};
+    const auto given = hs::GivenOutcomes::of(whole);
+    CHECK(given.has_value());
+    if (!given) return;
+    std::size_t most = 0;
+    const hs::GivenOutcomes::Rest rest{
+        [&](std::span<const double> epsilons) {
+            most = std::max(most, epsilons.size());
+            std::vector<hs::Answer> out(epsilons.size());
+            for (std::size_t i = 0; i < out.size(); ++i)
+                out[i].lower = out[i].upper = 1 / (1 + std::exp(epsilons[i]));
+            return out;
+        },
+        [](const auto&, double) { return std::numeric_limits<double>::quiet_NaN(); }};
+    std::vector<double> epsilons;
+    for (int i = 0; i < 9000; ++i) epsilons.push_back(1e-3 * i);
+    const std::vector<double> about(epsilons.size(), 1e-6);
+    const auto curve = given->delta_curve(epsilons, about, rest);
+    CHECK(curve.size() == epsilons.size() && most < 300'000);
+    bool same = true;
+    for (std::size_t i = 0; i < epsilons.size(); i += 97) {
+        const auto alone = given->delta_curve({&epsilons[i], 1}, {&about[i], 1}, rest).front();
+        same = same && alone.lower == curve[i].lower && alone.upper == curve[i].upper;
+    }
+    CHECK(same);
+}
+
 // Below 0 the answer is made of what P and Q in each other's places say.
 void below_zero(double mu, bool add) {
     const hs::Composition epoch{
@@ -198,6 +228,7 @@ void below_zero(double mu, bool add) {
 }  // namespace
 
 int main() {
+    in_portions();
     for (const bool add : {false, true}) {
         below_zero(0.7, add);
         below_zero(1.3, add);
@@ -235,12 +266,10 @@ int main() {
     }
 
     // Nothing to tell apart, or too much.
-    CHECK(!hs::GivenOutcomes::few({{allocation, 2}}));
-    CHECK(!hs::GivenOutcomes::few({{allocation, 2}, {response(1).pair(), 1}}));
-    CHECK(!hs::GivenOutcomes::few({{response(1).pair(), 2}}));
-    CHECK(!hs::GivenOutcomes::few({{allocation, 1}, {response(1).pair(), 9}}));
-    CHECK(!hs::GivenOutcomes::few({{allocation, 1}, {hs::laplace(1), 1}}));
-    CHECK(!hs::GivenOutcomes::many({{allocation, 2}, {hs::laplace(1), 1}}));
-    CHECK(!hs::GivenOutcomes::many({{response(1).pair(), 20}}));
+    for (const hs::Composition& composition : {hs::Composition{{allocation, 2}},
+                                               {{response(1).pair(), 20}},
+                                               {{allocation, 2}, {hs::laplace(1), 1}},
+                                               {{allocation, 1}, {response(1).pair(), 1'000'000}}})
+        CHECK(!hs::GivenOutcomes::of(composition));
     return check::summary();
 }
