@@ -63,7 +63,9 @@ constexpr double beside_curve = 1e-34;
 // Speed: where all of delta may have been cut, about this is tried next.
 constexpr double next_delta = 1e-280;
 
-Budget whole_budget(Inversion::Effort effort) {
+// layers: whether these follow.
+Budget whole_budget(Inversion::Effort effort, bool layers = false) {
+    if (layers) return {near_exact, few_products, true};
     Budget budget;
     if (effort == Inversion::Effort::little) budget.frequencies = frequencies_of_little;
     return budget;
@@ -204,7 +206,7 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, Effort effo
     // Epochs whose ratios lie too close together to be told apart: without the largest few frequencies do.
     if (!layers && (!fits || left)) ask_cut(false);
     // Where large ratios in several epochs are bounded alone, the whole transform may do better.
-    if (fits && direct_->answers())
+    if (fits)
         unless(std::min(enough, whole_gap_), [&] {
             return ask_direct(*direct_,
                               layers ? Budget{near_exact, few_products, true} : whole_budget(effort));
@@ -223,11 +225,14 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, Effort effo
     return best;
 }
 
+// The whole transform leaves out what is not worth its nodes, unless delta is that small.
+bool Inversion::fits(double delta) const {
+    return direct_->answers() && direct_->dropped() <= largest_shares[0] * delta;
+}
+
 std::optional<Answer> Inversion::epsilon_bounds(double delta, Effort effort) const {
     return narrowest(
-        narrow_gap_,
-        // It leaves out what is not worth its nodes, unless delta is that small.
-        direct_->dropped() <= largest_shares[0] * delta, effort,
+        narrow_gap_, fits(delta), effort,
         [&](const DirectInversion& direct, Budget budget) {
             if (budget.quick && direct.slow()) return std::optional<Answer>();
             if (budget.quick && direct.has_layers()) budget.coarse = coarse_share * layer_tolerance_;
@@ -259,7 +264,7 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, Effort effort) con
 
 std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, Effort effort) const {
     return narrowest(
-        enough, true, effort,
+        enough, direct_->answers(), effort,
         [&](const DirectInversion& direct, Budget budget) { return direct.delta_bounds(epsilon, budget); },
         [&](std::size_t most) { return one_epoch_ ? one_epoch_->delta_bounds(epsilon, most) : std::nullopt; },
         [&](bool last) {

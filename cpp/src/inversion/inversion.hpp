@@ -63,6 +63,7 @@ private:
     // Whether layers are likely to be needed, so that what comes before them must be quick. dear: whether
     // those of joined pairs are worth their time.
     bool layers_soon(bool dear) const;
+    bool fits(double delta) const;
     // Whether its bounds are about as far apart as what was left out.
     static bool lacks(const std::optional<Answer>& best, double dropped);
     // The narrowest of several attempts, of which the first with a gap below `enough` will do: one epoch of

@@ -177,6 +177,9 @@ private:
         Answer epsilon_bounds(double delta, const Answer& about) const;
     };
     const Given* given() const;
+    // Beside allocations that comes before what is dear, elsewhere after all else.
+    bool given_early() const { return stands_in_ && given(); }
+    bool given_last() const { return !stands_in_ && given(); }
     // Where `best` is not close; if that is in vain, all that the inversion may try. keep_given: of a curve,
     // what is open below that point; known: of each at least, or 0.
     Answer epsilon_given(double delta, Answer best) const;
@@ -194,7 +197,7 @@ private:
     std::vector<std::optional<Answer>> one_by_one(std::span<const double> epsilons) const;
     // Whether that is worth no further look.
     bool fully_known(const Answer& answer) const {
-        return close(answer, stands_in_ ? fine * accuracy_ : accuracy_);
+        return close(answer, given_early() ? fine * accuracy_ : accuracy_);
     }
 
     void before_lattices() const {
@@ -240,7 +243,7 @@ private:
     }
     // Beside allocations atoms keep transforms from falling, while what is given their outcomes is quick.
     Inversion::Effort effort() const {
-        return stands_in_ && given() ? Inversion::Effort::little : Inversion::Effort::all;
+        return given_early() ? Inversion::Effort::little : Inversion::Effort::all;
     }
     // Which may be nothing where every engine is lost among the rounding of the steps.
     double most_apart() const { return steps_apart(on_lattices(composition_)); }
@@ -311,38 +314,44 @@ private:
         return epsilon_of_whole(delta, best);
     }
 
+    // The inversion's, and beside allocations that given each outcome of the atoms; whether that is close.
+    bool epsilon_by_inversion(double delta, Answer& best) const {
+        if (const auto& inverted = inverted_epsilon(delta)) {
+            best = both(capped(*inverted, delta), best);
+            if (fully_known(best)) return true;
+        }
+        if (given_early()) best = epsilon_given(delta, best);
+        return std::isfinite(best.upper) && close(best, accuracy_);
+    }
+
+    // Chernoff's bound, and what the frequent steps say from below.
+    Answer with_bounds(Answer best, double delta) const {
+        if (!inversion_) return best;
+        best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
+        const bool open = !stands_in_ && std::isfinite(best.upper) && !close(best, near_enough);
+        return open ? with_frequent(best, delta) : best;
+    }
+
     Answer epsilon_of_whole(double delta, Answer best) const {
         const std::lock_guard lock(mutex_);
         // An inversion that takes long would look in vain.
         const bool apart_first = inversion_ && !inversion_->quick();
         if (apart_first && most_apart() <= delta) return exact(0);
-        if (const auto& inverted = inverted_epsilon(delta)) {
-            best = both(capped(*inverted, delta), best);
-            if (fully_known(best)) return best;
-        }
-        if (stands_in_ && given()) {
-            best = epsilon_given(delta, best);
-            if (std::isfinite(best.upper) && close(best, accuracy_)) return best;
-        }
+        if (epsilon_by_inversion(delta, best)) return best;
         if (const auto ending = end_.epsilon(delta)) {
             best = both(best, *ending);
             if (close(best, accuracy_)) return best;
         }
         if (most_apart() <= delta) return exact(0);
-        if (inversion_) {
-            best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
-            if (!stands_in_ && std::isfinite(best.upper) && !close(best, near_enough)) {
-                best = with_frequent(best, delta);
-                if (close(best, accuracy_)) return best;
-            }
-        }
+        best = with_bounds(best, delta);
+        if (std::isfinite(best.upper) && close(best, accuracy_)) return best;
         // The curve may be so flat there that bounds of epsilon are wide, though those of delta are not.
         const double well_below = delta - well_known * (delta - end_.infinity_mass().upper);
         if (inverted_delta(best.upper).value_or(exact(0)).lower >= well_below) return best;
         best = with_lattice(
             best, [&] { return lattices().epsilon(delta, accuracy_, most_epsilon()); },
             [&](const Direction& less) { return less.epsilon_bounds(delta); });
-        return stands_in_ || close(best, accuracy_) || !given() ? best : epsilon_given(delta, best);
+        return close(best, accuracy_) || !given_last() ? best : epsilon_given(delta, best);
     }
 
     // Whether one of these says so. A lattice this coarse takes less than an inversion that is slow.
@@ -389,6 +398,16 @@ private:
         return delta_of_whole(epsilon);
     }
 
+    bool delta_by_inversion(double epsilon, Answer& best) const {
+        if (const auto& inverted = inverted_delta(epsilon)) {
+            best = both(*inverted, best);
+            if (fully_settled(*inverted)) return true;
+        }
+        if (!given_early()) return false;
+        best = delta_given(epsilon, best);
+        return settled(best);
+    }
+
     Answer delta_of_whole(double epsilon) const {
         if (coupling_) {
             before_lattices();
@@ -399,14 +418,7 @@ private:
         const std::lock_guard lock(mutex_);
         if (may_be_nothing(epsilon) && nothing_from({epsilon}, smallest_double) == epsilon)
             return less_than_any_double();
-        if (const auto& inverted = inverted_delta(epsilon)) {
-            best = both(*inverted, best);
-            if (fully_settled(*inverted)) return best;
-        }
-        if (stands_in_ && given()) {
-            best = delta_given(epsilon, best);
-            if (settled(best)) return best;
-        }
+        if (delta_by_inversion(epsilon, best)) return best;
         if (epsilon >= 0) best.upper = std::min(best.upper, most_apart());
         best = with_chernoff(best, epsilon);
         if (!stands_in_ && inversion_ && !settled(best))
@@ -415,7 +427,7 @@ private:
         best = with_lattice(
             best, [&] { return lattices().delta(epsilon, accuracy_); },
             [&](const Direction& less) { return less.delta_bounds(epsilon); });
-        return stands_in_ || settled(best) || !given() ? best : delta_given(epsilon, best);
+        return settled(best) || !given_last() ? best : delta_given(epsilon, best);
     }
 
     // Chernoff's bound, which beside an allocation, where it takes long, need say no more than that there is
@@ -437,8 +449,10 @@ private:
         return delta.upper - delta.lower <= accuracy_ * delta.upper + least_normal;
     }
 
+    // As `fully_known`.
     bool fully_settled(const Answer& delta) const {
-        return stands_in_ ? close(delta, fine * accuracy_) : settled(delta);
+        const double share = given_early() ? fine : 1;
+        return delta.upper - delta.lower <= share * accuracy_ * delta.upper + least_normal;
     }
 
     // What takes little work, and may be wide.
@@ -453,6 +467,8 @@ private:
     bool needs_no_engine(const Answer& known) const {
         return settled(known) || (unamplified_ && known.upper < no_delta);
     }
+    // What takes little, and what the mirror knows; empty elsewhere.
+    std::vector<std::optional<Answer>> without_engines(std::span<const double> epsilons) const;
     // As delta_of_pairs where the inversion answers closely, or nothing need be computed, or there is too
     // little to ask for; empty elsewhere.
     std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons) const;

@@ -65,17 +65,24 @@ Answer Profile::Direction::of_little(const std::optional<Answer>& inverted, doub
     return little;
 }
 
-std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
+std::vector<std::optional<Answer>> Profile::Direction::without_engines(
     std::span<const double> epsilons) const {
     std::vector<std::optional<Answer>> curve(epsilons.size());
-    const auto keep = [&](std::size_t i, const std::optional<Answer>& found) { curve[i] = found; };
-    const auto open = [&](std::size_t i) { return !curve[i]; };
     for (std::size_t i = 0; i < epsilons.size(); ++i) curve[i] = at_once(epsilons[i]);
-    ask_together(epsilons, open, [&](const auto& asked) { return by_mirror(asked); }, keep);
+    ask_together(
+        epsilons, [&](std::size_t i) { return !curve[i]; },
+        [&](const auto& asked) { return by_mirror(asked); },
+        [&](std::size_t i, const std::optional<Answer>& found) { curve[i] = found; });
     for (std::size_t i = 0; unamplified_ && i < epsilons.size(); ++i) {
         if (curve[i]) continue;
         if (const Answer known = known_of(epsilons[i]); needs_no_engine(known)) curve[i] = known;
     }
+    return curve;
+}
+
+std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
+    std::span<const double> epsilons) const {
+    std::vector<std::optional<Answer>> curve = without_engines(epsilons);
     std::vector<double> inside;
     for (std::size_t i = 0; i < epsilons.size(); ++i)
         if (!curve[i]) inside.push_back(epsilons[i]);
@@ -85,20 +92,20 @@ std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
     const double end = ends ? nothing_from(std::move(inside), smallest_double) : not_a_number;
     for (std::size_t i = 0; i < epsilons.size(); ++i)
         if (!curve[i] && epsilons[i] >= end) curve[i] = less_than_any_double();
-    const bool beside_atoms = effort() == Inversion::Effort::little;
     double little = infinity;
     std::vector<double> about(epsilons.size());
     std::vector<std::pair<std::size_t, std::optional<Answer>>> littles;
     ask_together(
-        epsilons, open, [&](const auto& asked) { return inversion_->delta_curve(asked, little, effort()); },
+        epsilons, [&](std::size_t i) { return !curve[i]; },
+        [&](const auto& open) { return inversion_->delta_curve(open, little, effort()); },
         [&](std::size_t i, const std::optional<Answer>& inverted) {
             if (inverted) about[i] = inverted->lower;
-            if (inverted && (beside_atoms ? fully_settled(*inverted) : settled(*inverted)))
+            if (inverted && fully_settled(*inverted))
                 curve[i] = inverted;
             else if (epsilons[i] >= little)
                 littles.emplace_back(i, inverted);
         });
-    if (beside_atoms) keep_given(epsilons, about, little, curve);
+    if (given_early()) keep_given(epsilons, about, little, curve);
     const std::size_t apart = littles.size() / (most_chernoff + 1) + 1;
     for (std::size_t j = 0; j < littles.size(); ++j) {
         const auto& [i, inverted] = littles[j];
