@@ -18,8 +18,8 @@ constexpr double most_products = 1e9;
 constexpr double trimmed = 1e-80;
 // speed: from what relative error of an atom's mass all of it counts as lost.
 constexpr double unsure = 1e-9;
-// proof: what products of errors add to them; and more than sums of products lose below the normal doubles,
-// which doubles with each of some forty squares.
+// proof: more than what is computed of errors rounds by; and more than sums of products lose below the normal
+// doubles, which doubles with each of some forty squares.
 constexpr double products = 1 + 1e-9, lost_below = 1e-290;
 
 // P-masses at offset + (first + i) spacing, i = 0, 1, ...
@@ -34,8 +34,8 @@ public:
         mass_.resize(static_cast<std::size_t>(place(law.atoms.back()) - first_) + 1);
         for (const LossAtom& atom : law.atoms) {
             const double mass = std::exp(std::min(0.0, atom.log_p)), share = u * atom.log_p_slack;
-            if (share > unsure) {
-                lost_ += mass * (1 + share) * (1 + unsure);
+            if (!(share <= unsure)) {
+                lost_ += std::min(1.0, mass * (1 + share) * (1 + unsure));
                 continue;
             }
             loss_error_ = std::max(loss_error_, u * atom.loss_slack);
@@ -68,11 +68,11 @@ public:
     }
 
     void terms(double spacing, MergedOutcomes& into) const {
-        const double share = u * products * (units_ + 4);
+        const double share = products * std::expm1(u * (units_ + 4));
         for (std::size_t i = 0; i < mass_.size(); ++i) {
             const double multiple = static_cast<double>(first_ + static_cast<std::int64_t>(i)) * spacing,
                          loss = offset_ + multiple,
-                         off = products * (loss_error_ + 4 * u * (std::abs(offset_) + std::abs(multiple)));
+                         off = products * (loss_error_ + 8 * u * (std::abs(offset_) + std::abs(multiple)));
             if (!(mass_[i] > 0)) continue;
             into.lower.push_back({loss - off, std::max(0.0, mass_[i] * (1 - share) - lost_below)});
             into.upper.push_back({loss + off, mass_[i] * (1 + share) + lost_below});
@@ -83,9 +83,13 @@ public:
 private:
     void trim() {
         const auto drop = [&](auto from, auto to) {
+            // The masses are known to far more than a factor of two, but for what is below the normal
+            // doubles.
             double dropped = 0;
-            while (from != to && dropped + *from <= trimmed) dropped += *from++;
-            lost_ += dropped * (1 + unsure);
+            for (; from != to && dropped + *from <= trimmed; ++from) {
+                dropped += *from;
+                lost_ += 2 * *from + lost_below;
+            }
             return from;
         };
         const auto low = drop(mass_.begin(), mass_.end() - 1);
@@ -132,7 +136,7 @@ std::optional<MergedOutcomes> MergedOutcomes::of(const Composition& composition)
     }
     MergedOutcomes out;
     all.terms(comb->spacing, out);
-    return out;
+    return out.upper.empty() ? std::nullopt : std::optional(std::move(out));
 }
 
 std::optional<MergedOutcomes> MergedOutcomes::apart(const Composition& composition, std::size_t most) {
