@@ -207,10 +207,8 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, Effort effo
     if (!layers && (!fits || left)) ask_cut(false);
     // Where large ratios in several epochs are bounded alone, the whole transform may do better.
     if (fits)
-        unless(std::min(enough, whole_gap_), [&] {
-            return ask_direct(*direct_,
-                              layers ? Budget{near_exact, few_products, true} : whole_budget(effort));
-        });
+        unless(std::min(enough, whole_gap_),
+               [&] { return ask_direct(*direct_, whole_budget(effort, layers)); });
     // Where nothing but what was left out is missing, less of that will do.
     if (!layers && lacks(best, direct_->dropped())) ask_cut(fits);
     if (effort == Effort::little) {

@@ -3,9 +3,8 @@
 //   1. beyond the largest losses or next to their sum: SupportEnd;
 //   2. a closed form, or the sum over all outcomes where these are few: ClosedForm;
 //   3. at eps < 0, of allocations, P and Q in each other's places: direction_beside.cpp;
-//   4. the inverse of the transform: Inversion; beside allocations, where it is not close at little effort,
-//   what
-//      is left given each outcome of the atoms: GivenOutcomes;
+//   4. the inverse of the transform: Inversion; beside allocations, where that is not close at little effort,
+//      what is left of it given each outcome of the atoms: GivenOutcomes;
 //   5. what takes little: Chernoff's bound, single steps, the frequent steps alone (parts.hpp);
 //   6. lattices: LatticeEngine, beside an allocation of its noise alone.
 // Lower bounds of pairs that are more than their mechanism come from a Direction of what lies below them.
