@@ -298,7 +298,7 @@ def test_the_norm_that_gradients_are_clipped_to_is_never_guessed(
         of()(**{name: value for name, value in given.items() if name != "clipping_norm"})
 
 
-@pytest.mark.parametrize("threads", [*ODD[:4], *ODD[5:], 1025], ids=shown)
+@pytest.mark.parametrize("threads", [*ODD[:4], *ODD[5:], 1025], ids=lambda each: type(each).__name__)
 def test_threads(threads: Any) -> None:
     before = hs.max_threads()
     with pytest.raises((hs.ParameterError, hs.ParameterTypeError), match=r"^threads = .*\[0, 1024\]"):
