@@ -317,18 +317,16 @@ private:
     bool epsilon_by_inversion(double delta, Answer& best) const {
         if (const auto& inverted = inverted_epsilon(delta)) {
             best = both(capped(*inverted, delta), best);
-            if (fully_known(best)) return true;
+            if (fully_known(*inverted)) return true;
         }
-        if (given_early()) best = epsilon_given(delta, best);
+        if (!given_early()) return false;
+        best = epsilon_given(delta, best);
         return std::isfinite(best.upper) && close(best, accuracy_);
     }
 
-    // Chernoff's bound, and what the frequent steps say from below.
-    Answer with_bounds(Answer best, double delta) const {
-        if (!inversion_) return best;
-        best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
-        const bool open = !stands_in_ && std::isfinite(best.upper) && !close(best, near_enough);
-        return open ? with_frequent(best, delta) : best;
+    // Whether the frequent steps are worth asking alone.
+    bool open_beside_chernoff(const Answer& best) const {
+        return inversion_ && !stands_in_ && std::isfinite(best.upper) && !close(best, near_enough);
     }
 
     Answer epsilon_of_whole(double delta, Answer best) const {
@@ -342,8 +340,11 @@ private:
             if (close(best, accuracy_)) return best;
         }
         if (most_apart() <= delta) return exact(0);
-        best = with_bounds(best, delta);
-        if (std::isfinite(best.upper) && close(best, accuracy_)) return best;
+        if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
+        if (open_beside_chernoff(best)) {
+            best = with_frequent(best, delta);
+            if (close(best, accuracy_)) return best;
+        }
         // The curve may be so flat there that bounds of epsilon are wide, though those of delta are not.
         const double well_below = delta - well_known * (delta - end_.infinity_mass().upper);
         if (inverted_delta(best.upper).value_or(exact(0)).lower >= well_below) return best;
