@@ -1,7 +1,9 @@
 // What other directions say of this one: those of what is beside its atoms, given each of their outcomes, and
 // that of P and Q in each other's places.
 #include <algorithm>
+#include <functional>
 #include <mutex>
+#include <numeric>
 
 #include "profile/direction.hpp"
 
@@ -57,13 +59,14 @@ Answer Profile::Direction::delta_given(double epsilon, Answer best) const {
 void Profile::Direction::keep_given(std::span<const double> epsilons, std::span<const double> known,
                                     double below, std::vector<std::optional<Answer>>& curve) const {
     const auto open = [&](std::size_t i) { return !curve[i] && epsilons[i] < below; };
-    std::vector<double> about;
-    for (std::size_t i = 0; i < epsilons.size(); ++i) {
-        if (!open(i)) continue;
-        about.push_back(0);
-        for (std::size_t j = 0; j < epsilons.size(); ++j)
-            if (epsilons[j] >= epsilons[i]) about.back() = std::max(about.back(), known[j]);
-    }
+    std::vector<std::size_t> last_first(epsilons.size());
+    std::iota(last_first.begin(), last_first.end(), std::size_t{0});
+    std::ranges::sort(last_first, std::greater(), [&](std::size_t i) { return epsilons[i]; });
+    std::vector<double> least(epsilons.size()), about;
+    double most = 0;
+    for (const std::size_t i : last_first) least[i] = most = std::max(most, known[i]);
+    for (std::size_t i = 0; i < epsilons.size(); ++i)
+        if (open(i)) about.push_back(least[i]);
     ask_together(
         epsilons, open, [&](const auto& asked) { return given()->delta_curve(asked, about); },
         [&](std::size_t i, const Answer& found) {
@@ -87,14 +90,15 @@ std::vector<std::optional<Answer>> Profile::Direction::by_mirror(std::span<const
     const std::lock_guard lock(mutex_);
     const Direction* other = mirror();
     if (!other) return curve;
-    std::vector<double> turned;
-    for (const double epsilon : epsilons)
-        if (epsilon < 0) turned.push_back(-epsilon);
-    const std::vector<Answer> found = ask_in_order(
-        turned, [&](const auto& sorted) { return other->but_for_nothing(sorted, negligible_of_mirror); });
-    auto next = found.begin();
-    for (std::size_t i = 0; i < epsilons.size(); ++i)
-        if (epsilons[i] < 0) curve[i] = from_mirror(*next++, epsilons[i]);
+    ask_together(
+        epsilons, [&](std::size_t i) { return epsilons[i] < 0; },
+        [&](std::vector<double> turned) {
+            for (double& epsilon : turned) epsilon = -epsilon;
+            return ask_in_order(turned, [&](const auto& sorted) {
+                return other->but_for_nothing(sorted, negligible_of_mirror);
+            });
+        },
+        [&](std::size_t i, const Answer& found) { curve[i] = from_mirror(found, epsilons[i]); });
     return curve;
 }
 
