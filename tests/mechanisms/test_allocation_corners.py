@@ -266,6 +266,65 @@ def test_beside_a_choice_of_sampled_steps_delta_is_an_average_over_its_output(
     assert low * (1 - 1e-9) <= found.upper <= found.lower * (1 + 1e-7)
 
 
+def zero_out_losses(sigma, records, probability, largest, panels, reverse):
+    """Losses of one step with truncated batches under "zero_out", and their masses: of a full batch each half by itself, and what these leave at 0."""
+    x, weight = np.polynomial.legendre.leggauss(16)
+    (rare, probability, mu), (full, q, _) = truncated_batches(sigma, records, probability, largest)
+
+    def piece(low, share, p, other):
+        edges = np.linspace(low, 10 + 2 * mu, panels)
+        half = np.diff(edges)[:, None] / 2
+        g = (edges[:-1, None] + half * (1 + x)).ravel()
+        masses = [
+            share
+            * (half * weight).ravel()
+            * sum(w * norm.pdf(g - shift * mu) for shift, w in enumerate(weights))
+            for weights in (p, other)
+        ]
+        return np.log(masses[0] / masses[1]), *masses
+
+    parts = [
+        piece(-10, rare, (1 - probability, probability), (1.0,)),
+        piece(1.5 * mu, full, (1 - q, 0.0, q), (1 - q, q)),
+        piece(0.5 * mu, full, (1.0,), (1 - q, q)),
+    ]
+    loss, p, other = (np.concatenate(values) for values in zip(*parts, strict=True))
+    loss, p, other = np.append(loss, 0.0), np.append(p, 1 - p.sum()), np.append(other, 1 - other.sum())
+    assert p[-1] == pytest.approx(other[-1], rel=1e-5)
+    return (-loss, other) if reverse else (loss, p)
+
+
+@pytest.mark.parametrize("direction", [0, 1])
+@pytest.mark.parametrize(
+    ("allocation", "batches", "epsilons"),
+    [
+        (hs.RandomAllocation(20.71, 94330) * 12, (7.842, 41270, 0.0001135, 12), (4e-4, 9e-4)),
+        (hs.RandomAllocation(6.792, 189), (1.978, 398, 0.00791, 6), (0.02, 0.2)),
+    ],
+    ids=["narrow", "wide"],
+)
+def test_beside_truncated_batches_of_one_size_delta_is_an_average(allocation, batches, epsilons, direction):
+    """Under "zero_out", where halves are joined: beside an allocation these had no layers, and intervals were up to .9 wide."""
+
+    def profile(process):
+        return _core.Profile([directions(process.as_process(), "zero_out")[direction]], 1e-6)
+
+    alone, step = profile(allocation), hs.TruncatedPoissonSampled(*batches)
+    for steps, panels, close in ((1, 150, 1e-9), (2, 9, 1e-4)):
+        loss, mass = zero_out_losses(*batches, panels, reverse=direction == 1)
+        if steps == 2:
+            loss, mass = np.add.outer(loss, loss).ravel(), np.multiply.outer(mass, mass).ravel()
+        order = np.argsort(-loss)
+        found = profile(allocation + step * steps)
+        for epsilon in epsilons:
+            bounds = found.delta_bounds(epsilon)
+            lower, upper = (mass[order] @ each for each in alone.delta_curve(epsilon - loss[order]))
+            assert bounds.lower <= upper * (1 + close)
+            assert lower * (1 - close) <= bounds.upper
+            if direction == 0:
+                assert bounds.upper <= bounds.lower * (1 + 1e-6)
+
+
 def discrete_gaussian(sigma, q):
     """P- and Q-masses of one sampled step, "remove"."""
     x = np.arange(-np.ceil(12 * sigma), np.ceil(12 * sigma) + 1)
@@ -353,6 +412,23 @@ def test_beside_many_discrete_steps_delta_is_the_sum_over_their_outcomes(directi
             hs.RandomAllocation(1.962, 406) + hs.PoissonSampled(hs.DiscreteGaussian(0.6981), 2.439e-5),
             "remove",
             3e-16,
+        ),
+        (
+            hs.RandomAllocation(24.41, 7076) * 10
+            + hs.PoissonSampled(hs.DiscreteGaussian(0.8687), 0.004229) * 355,
+            "remove",
+            2e-25,
+        ),
+        (
+            hs.RandomAllocation(14.72, 32120) + hs.TruncatedPoissonSampled(8.801, 12923, 0.00102, 16) * 7,
+            "zero_out",
+            1e-9,
+        ),
+        (
+            hs.RandomAllocation(20.71, 94330) * 12
+            + hs.TruncatedPoissonSampled(7.842, 41270, 0.0001135, 12) * 62,
+            "zero_out",
+            1.61e-5,
         ),
     ],
 )

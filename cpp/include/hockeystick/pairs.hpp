@@ -82,6 +82,9 @@ public:
     virtual std::optional<LossLaw> loss_law() const { return {}; }
     // Where this pair is more than the mechanism (`bracket`): one that is less. Null: it is the mechanism.
     virtual std::shared_ptr<const Pair> lower() const { return nullptr; }
+    // A pair that is more, and simpler: Gaussian mixtures where this one joins two forms. Null: there is
+    // none.
+    virtual std::shared_ptr<const Pair> looser() const { return nullptr; }
 };
 
 using PairPtr = std::shared_ptr<const Pair>;

@@ -123,7 +123,7 @@ DirectInversion::DirectInversion(const Composition& composition, double cut_mass
         std::all_of(composition.begin(), composition.end(),
                     [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
         laplace_.emplace(a, steps_);
-    if (answers_ && !has_allocation(composition)) find_layers();
+    if (answers_) find_layers();
 }
 
 // The P-mass at +inf of all steps together, rounded down or up.
@@ -161,7 +161,7 @@ bool DirectInversion::can_drop() const {
                        [](const Kind& kind) { return kind.transform->can_drop(); });
 }
 
-// Rare large losses of Gaussian mixtures. Lattices, and epochs of random allocation, have ways of their own.
+// Rare large losses of Gaussian mixtures. Lattices have ways of their own.
 void DirectInversion::find_layers() {
     if (lattice_.spacing > 0 || laplace_ || kinds_.size() > few_kinds) return;
     double hits = 0;
@@ -339,7 +339,9 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
         if (!good && log_atom > std::log(enough)) return false;
     }
     good = good || cut(enough, most, false);
-    if (worth_steep(good, plan.size, quick)) cut(enough, good ? plan.size : most, true);
+    // Of very many frequencies each steep bound takes long.
+    if (most <= Budget{}.frequencies && worth_steep(good, plan.size, quick))
+        cut(enough, good ? plan.size : most, true);
     contour.pinch = pinch_;
     contour.density_tail = density_tail(contour, plan.size);
     // The decay is relative to K's upper bound, everything else to its value.

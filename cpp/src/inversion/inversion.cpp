@@ -43,6 +43,8 @@ constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 constexpr Budget few_of_epochs{100 * near_exact, infinity, true, 0, 64};
 // Speed: what the whole transform may take, alone and on a curve, where somebody else answers otherwise.
 constexpr std::size_t frequencies_of_little = 2048, frequencies_of_curve = 512;
+// Speed: what it may take at last beside allocations, where nobody else answers.
+constexpr std::size_t frequencies_at_last = std::size_t{1} << 16;
 // Speed: a gap, in those that are aimed at, with which no point of a rough curve, or of one that takes noise,
 // is asked about alone; it is the accuracy.
 constexpr double wide_of_curve = 10;
@@ -166,6 +168,20 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, bool
     }
 }
 
+// Very many frequencies, where it is these that are missing.
+template <class AskDirect, class AboutDelta>
+void Inversion::ask_at_last(std::optional<Answer>& best, double enough, bool fits, Effort effort,
+                            AskDirect ask_direct, AboutDelta delta) const {
+    if (effort != Effort::all || !slow_) return;
+    const auto missing = [&] {
+        return relative_gap(best) >= enough && !(best && best->round_off > best->truncation);
+    };
+    const Budget most{.frequencies = frequencies_at_last};
+    if (direct_->can_cut() && missing())
+        keep(best, ask_direct(without(largest_shares[0] * delta(best)), most));
+    if (fits && missing()) keep(best, ask_direct(*direct_, most));
+}
+
 // In company the whole transform often falls without layers.
 bool Inversion::layers_soon(bool dear) const {
     return direct_->has_layers() && !direct_->in_company() && (dear || !direct_->joined());
@@ -220,6 +236,7 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, Effort effo
     if (left) unless_enough([&] { return ask_epochs(true); });
     ask_cut(fits);
     if (effort == Effort::all && !layers) unless_enough(ask_layers);
+    ask_at_last(best, enough, fits, effort, ask_direct, delta);
     return best;
 }
 

@@ -84,6 +84,9 @@ private:
     void without_largest(std::optional<Answer>& best, double enough, bool fits, Effort effort,
                          AskDirect ask_direct, AboutDelta delta) const;
     template <class AskDirect, class AboutDelta>
+    void ask_at_last(std::optional<Answer>& best, double enough, bool fits, Effort effort,
+                     AskDirect ask_direct, AboutDelta delta) const;
+    template <class AskDirect, class AboutDelta>
     std::optional<Answer> epochs_quickly(const std::optional<Answer>& best, AskDirect ask_direct,
                                          AboutDelta delta) const;
     std::optional<Answer> delta_bounds(double epsilon, double enough, Effort effort) const;

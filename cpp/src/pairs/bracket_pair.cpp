@@ -27,6 +27,7 @@ public:
     }
     std::optional<Allocation> allocation() const override { return upper_->allocation(); }
     PairPtr lower() const override { return lower_; }
+    PairPtr looser() const override { return upper_->looser(); }
 
 private:
     PairPtr lower_, upper_;

@@ -88,18 +88,21 @@ public:
         return law;
     }
 
-    PairPtr lower() const override {
-        std::vector<PairPtr> less;
-        bool any = false;
-        for (const auto& pair : pairs_) {
-            const PairPtr part = pair->lower();
-            any = any || part;
-            less.push_back(part ? part : pair);
-        }
-        return any ? mixture(std::move(less), weights_) : nullptr;
-    }
+    PairPtr lower() const override { return of_parts(&Pair::lower); }
+    PairPtr looser() const override { return of_parts(&Pair::looser); }
 
 private:
+    PairPtr of_parts(PairPtr (Pair::*other)() const) const {
+        std::vector<PairPtr> parts;
+        bool any = false;
+        for (const auto& pair : pairs_) {
+            const PairPtr part = ((*pair).*other)();
+            any = any || part;
+            parts.push_back(part ? part : pair);
+        }
+        return any ? mixture(std::move(parts), weights_) : nullptr;
+    }
+
     template <class MixturesOf>
     std::vector<GaussianMixtures> mixtures_of(MixturesOf of) const {
         std::vector<GaussianMixtures> all;

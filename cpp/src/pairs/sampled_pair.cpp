@@ -90,10 +90,19 @@ public:
         const PairPtr less = base_->lower();
         return less ? sampled(less, q_, mode_) : nullptr;
     }
+    // One record on either side, wherever the two lie.
+    PairPtr looser() const override {
+        if (mode_ != Sampling::replace_one || !(shift_ && *shift_ > 0 && *shift_ < furthest_looser))
+            return nullptr;
+        const std::vector<double> weights{1 - q_, q_};
+        return location_mixture(Noise::gaussian, 1, {0, *shift_}, weights, {0, -*shift_}, weights);
+    }
 
 private:
     // proof: more than the rounding of an infinite loss's mass, relatively.
     static constexpr double lost_of_infinite = 1e-12;
+    // speed: of less noise nobody asks for what is looser.
+    static constexpr double furthest_looser = 1e50;
     // speed: no pair is asked farther off; above, a profile is at most 1, and below useless.
     static constexpr double furthest_hair = 1e9, useless = 1e300;
 

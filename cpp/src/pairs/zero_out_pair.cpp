@@ -50,7 +50,18 @@ public:
         return {{1, {0, doubled.p_shift}, weights, {0, doubled.q_shift}, weights, plain}};
     }
 
+    // That of all |v| <= mu, |w| <= 2 mu (docs/mechanisms/truncated.md, section 3).
+    PairPtr looser() const override {
+        if (!(mu_ < furthest_looser)) return nullptr;
+        const std::vector<double> weights{1 - q_, q_};
+        const double p = reversed_ ? mu_ : 2 * mu_, q = reversed_ ? 2 * mu_ : mu_;
+        return location_mixture(Noise::gaussian, 1, {0, p}, weights, {0, -q}, weights);
+    }
+
 private:
+    // speed: of less noise nobody asks.
+    static constexpr double furthest_looser = 1e50;
+
     // For e^x = a >= 1. P > a Q beyond one point t: with y = e^{mu t},
     //     q e^{-2 mu^2} y^2 = a q e^{-mu^2/2} y + (a-1)(1-q),
     // a quadratic equation whose only positive root is e^{3 mu^2/2 + x} (1 + sqrt(1 + r))/2.

@@ -25,6 +25,12 @@ inline bool close(const Answer& answer, double accuracy) {
     return answer.upper - answer.lower <= accuracy * answer.upper;
 }
 
+inline Answer unknown(double most) {
+    Answer answer;
+    answer.upper = most;
+    return answer;
+}
+
 // Both bounds hold, and so does the better one on either side.
 inline Answer both(const Answer& a, const Answer& b) {
     const double gap_a = a.upper - a.lower, gap_b = b.upper - b.lower;
@@ -37,6 +43,11 @@ inline Answer both(const Answer& a, const Answer& b) {
 
 inline Answer with_lower(Answer answer, const Answer& less) {
     answer.lower = std::min(answer.upper, less.lower);
+    return answer;
+}
+
+inline Answer with_upper(Answer answer, const Answer& more) {
+    if (more.upper < answer.upper) answer = with_lower(more, answer);
     return answer;
 }
 

@@ -4,10 +4,12 @@
 //   2. a closed form, or the sum over all outcomes where these are few: ClosedForm;
 //   3. at eps < 0, of allocations, P and Q in each other's places: direction_beside.cpp;
 //   4. the inverse of the transform: Inversion; beside allocations, where that is not close at little effort,
-//      what is left of it given each outcome of the atoms: GivenOutcomes;
+//      what is left of it given each outcome of the atoms, and after all effort what is left given each loss
+//      of the allocations: GivenOutcomes;
 //   5. what takes little: Chernoff's bound, single steps, the frequent steps alone (parts.hpp);
 //   6. lattices: LatticeEngine, beside an allocation of its noise alone.
-// Lower bounds of pairs that are more than their mechanism come from a Direction of what lies below them.
+// Lower bounds of pairs that are more than their mechanism come from a Direction of what lies below them;
+// upper bounds, where they are wide, also from one of looser pairs that are simpler.
 #pragma once
 
 #include <algorithm>
@@ -74,12 +76,16 @@ public:
     // Where pairs are more than their mechanism, their answer is an upper bound alone, here and in what
     // follows; the lower one is that of `lower_`.
     Answer epsilon_bounds(double delta) const {
-        const Answer answer = epsilon_of_pairs(delta);
+        Answer answer = epsilon_of_pairs(delta);
+        if (const Direction* more = close(answer, accuracy_) ? nullptr : looser())
+            answer = with_upper(answer, more->epsilon_bounds(delta));
         return lower_ ? with_lower(answer, lower_->epsilon_bounds(delta)) : answer;
     }
 
     Answer delta_bounds(double epsilon) const {
-        const Answer answer = delta_alone(epsilon);
+        Answer answer = delta_alone(epsilon);
+        if (const Direction* more = settled(answer) ? nullptr : looser())
+            answer = with_upper(answer, more->delta_bounds(epsilon));
         return lower_ ? with_lower(answer, lower_->delta_bounds(epsilon)) : answer;
     }
 
@@ -103,10 +109,12 @@ public:
             return false;
         // Finite losses never add up to more.
         if (ceiling >= max_loss_) return true;
+        const Direction* more = looser();
         const std::lock_guard lock(mutex_);
         return coarsely([&] { return inversion_->surely_below(ceiling, delta); },
                         [&] { return lattices().epsilon_at_most(delta, ceiling); },
-                        [&] {
+                        [&]() -> std::optional<bool> {
+                            if (epsilon_surely_at_most(delta, ceiling, more)) return true;
                             const auto& inverted = inverted_epsilon(delta);
                             return inverted ? std::optional(inverted->upper <= ceiling) : std::nullopt;
                         });
@@ -118,11 +126,13 @@ public:
         if (end_.rules(epsilon)) return end_.delta(epsilon).upper <= ceiling;
         // Finite losses never add up to more.
         if (epsilon >= max_loss_ && end_.infinity_mass().upper <= ceiling) return true;
+        const Direction* more = dear ? looser() : nullptr;
         const std::lock_guard lock(mutex_);
         return coarsely([&] { return inversion_->surely_below(epsilon, ceiling); },
                         [&] { return lattices().delta_at_most(epsilon, ceiling); },
                         [&]() -> std::optional<bool> {
                             if (!dear) return false;
+                            if (delta_surely_at_most(epsilon, ceiling, more)) return true;
                             const auto& inverted = inverted_delta(epsilon);
                             return inverted ? std::optional(inverted->upper <= ceiling) : std::nullopt;
                         });
@@ -155,6 +165,9 @@ private:
     static constexpr double fine = 1e-3;
     // speed: how much more closely than the whole what is beside atoms is asked for.
     static constexpr double share_of_rest = 0.25;
+    // speed: what of an allocation's losses is left out, of P's mass and of delta; how many are told apart.
+    static constexpr double negligible_losses = 1e-10;
+    static constexpr std::size_t most_losses = 2048;
     // speed: nobody looks for less of what a mirror says.
     static constexpr double negligible_of_mirror = 1e-16;
     // speed: how many points of a curve of next to no delta are bounded one by one.
@@ -170,7 +183,6 @@ private:
         GivenOutcomes outcomes;
         std::unique_ptr<Direction> rest;
 
-        GivenOutcomes::Rest beside() const;
         std::vector<Answer> delta_curve(std::span<const double> epsilons,
                                         std::span<const double> about) const;
         Answer epsilon_bounds(double delta, const Answer& about) const;
@@ -185,6 +197,30 @@ private:
     Answer delta_given(double epsilon, Answer best) const;
     void keep_given(std::span<const double> epsilons, std::span<const double> known, double below,
                     std::vector<std::optional<Answer>>& curve) const;
+    // This one, or what a lattice knows of it, as what is left given an outcome of something else.
+    GivenOutcomes::Rest as_rest() const;
+    static GivenOutcomes::Rest as_rest(const LatticeEngine::TablesPtr& lattice);
+    // Given each loss of the allocations: these alone, and what is beside them; null where nothing is.
+    struct Apart {
+        std::unique_ptr<Direction> allocations, others;
+
+        // From where to where it counts, with this delta.
+        std::optional<std::pair<double, double>> losses(double delta) const;
+    };
+    const Apart* apart() const;
+    template <class Ask, class Where, class Near>
+    Answer given_losses(double delta, Answer best, const GivenOutcomes::Rest& rest, Ask ask, Where where,
+                        Near near) const;
+    // ceiling: where it is enough to know on which side of it the answer lies.
+    Answer epsilon_given_losses(double delta, Answer best, double ceiling = -infinity) const;
+    Answer delta_given_losses(double epsilon, Answer best, double ceiling = -infinity) const;
+    // Whether looser pairs, little effort of the inversion, or the losses of allocations say so.
+    bool epsilon_surely_at_most(double delta, double ceiling, const Direction* more) const;
+    bool delta_surely_at_most(double epsilon, double ceiling, const Direction* more) const;
+    // Of looser pairs: bounds from above, where the pairs' own are wide. Null where there are none.
+    const Direction* looser() const;
+    template <class Wide, class Ask>
+    void ask_looser(std::span<const double> epsilons, Wide wide, std::vector<Answer>& curve, Ask ask) const;
     // P and Q in each other's places, or null: at eps < 0 little depends on what these leave to be known.
     // Empty elsewhere.
     const Direction* mirror() const;
@@ -319,8 +355,10 @@ private:
             best = both(capped(*inverted, delta), best);
             if (fully_known(*inverted)) return true;
         }
-        if (!given_early()) return false;
-        best = epsilon_given(delta, best);
+        if (given_early()) best = epsilon_given(delta, best);
+        if (std::isfinite(best.upper) && close(best, accuracy_)) return true;
+        if (!apart()) return false;
+        best = epsilon_given_losses(delta, best);
         return std::isfinite(best.upper) && close(best, accuracy_);
     }
 
@@ -403,8 +441,10 @@ private:
             best = both(*inverted, best);
             if (fully_settled(*inverted)) return true;
         }
-        if (!given_early()) return false;
-        best = delta_given(epsilon, best);
+        if (given_early()) best = delta_given(epsilon, best);
+        if (settled(best)) return true;
+        if (!apart()) return false;
+        best = delta_given_losses(epsilon, best);
         return settled(best);
     }
 
@@ -527,8 +567,9 @@ private:
     // Made when they are needed: the whole given each outcome of its atoms, and P and Q in each other's
     // places.
     mutable std::optional<Given> given_;
-    mutable std::unique_ptr<Direction> mirror_;
-    mutable bool asked_given_ = false, asked_mirror_ = false;
+    mutable std::unique_ptr<Direction> mirror_, looser_;
+    mutable std::optional<Apart> apart_;
+    mutable bool asked_apart_ = false, asked_given_ = false, asked_mirror_ = false, asked_looser_ = false;
 };
 
 }  // namespace hockeystick

@@ -6,26 +6,42 @@
 #include <numeric>
 
 #include "profile/direction.hpp"
+#include "profile/outcomes_of_curve.hpp"
 
 namespace hockeystick {
+namespace {
 
-GivenOutcomes::Rest Profile::Direction::Given::beside() const {
+bool beside(const Answer& found, double ceiling) { return found.upper <= ceiling || found.lower > ceiling; }
+
+}  // namespace
+
+GivenOutcomes::Rest Profile::Direction::as_rest() const {
     return {[this](auto epsilons) {
-                return ask_in_order(epsilons, [&](const auto& sorted) { return rest->delta_curve(sorted); });
+                return ask_in_order(epsilons, [&](const auto& sorted) { return delta_curve(sorted); });
             },
             [this](auto epsilons, double negligible) {
-                const std::lock_guard lock(rest->mutex_);
-                return rest->nothing_from(std::move(epsilons), negligible);
+                const std::lock_guard lock(mutex_);
+                return nothing_from(std::move(epsilons), negligible);
             }};
+}
+
+GivenOutcomes::Rest Profile::Direction::as_rest(const LatticeEngine::TablesPtr& lattice) {
+    return {[lattice](auto epsilons) {
+                std::vector<Answer> deltas;
+                for (const double epsilon : epsilons)
+                    deltas.push_back(LatticeEngine::delta_by(*lattice, epsilon));
+                return deltas;
+            },
+            [](const auto&, double) { return not_a_number; }};
 }
 
 std::vector<Answer> Profile::Direction::Given::delta_curve(std::span<const double> epsilons,
                                                            std::span<const double> about) const {
-    return outcomes.delta_curve(epsilons, about, beside());
+    return outcomes.delta_curve(epsilons, about, rest->as_rest());
 }
 
 Answer Profile::Direction::Given::epsilon_bounds(double delta, const Answer& about) const {
-    return outcomes.epsilon_bounds(delta, about, beside());
+    return outcomes.epsilon_bounds(delta, about, rest->as_rest());
 }
 
 const Profile::Direction::Given* Profile::Direction::given() const {
@@ -55,6 +71,112 @@ Answer Profile::Direction::delta_given(double epsilon, Answer best) const {
     return inverted ? both(*inverted, best) : best;
 }
 
+const Profile::Direction::Apart* Profile::Direction::apart() const {
+    if (!std::exchange(asked_apart_, true) && stands_in_ && inversion_) {
+        Composition allocations, others;
+        for (const auto& step : composition_) (step.first->stand_in() ? allocations : others).push_back(step);
+        const auto alone = [&](Composition part) {
+            return std::make_unique<Direction>(std::move(part), share_of_rest * accuracy_, memory_limit_,
+                                               Engine::automatic, before_lattices_);
+        };
+        if (!others.empty() && !mirrored(allocations).empty())
+            apart_ = Apart{alone(std::move(allocations)), alone(std::move(others))};
+    }
+    return apart_ ? &*apart_ : nullptr;
+}
+
+// From P's mass of 1e-10 on, by P and Q in each other's places, to that share of delta.
+std::optional<std::pair<double, double>> Profile::Direction::Apart::losses(double delta) const {
+    const Direction* turned = nullptr;
+    {
+        const std::lock_guard lock(allocations->mutex_);
+        turned = allocations->mirror();
+    }
+    const double low = -turned->epsilon_bounds(negligible_losses).upper,
+                 high = allocations->epsilon_bounds(negligible_losses * delta).upper;
+    if (!(low < 0 && high > 0 && high - low < infinity)) return {};
+    return std::pair(low, high);
+}
+
+// More points where the last ones show that losses count, until what is asked for is as close as wanted.
+template <class Ask, class Where, class Near>
+Answer Profile::Direction::given_losses(double delta, Answer best, const GivenOutcomes::Rest& rest, Ask ask,
+                                        Where where, Near near) const {
+    const auto range = apart()->losses(delta);
+    if (!range) return best;
+    std::vector<double> points = first_points(range->first, range->second);
+    for (;;) {
+        const GivenOutcomes outcomes(outcomes_of_curve(points, apart()->allocations->delta_curve(points)),
+                                     exact(0));
+        best = both(ask(outcomes, best), best);
+        if (near(best) || points.size() >= most_losses) return best;
+        const double wanted = std::sqrt((best.upper - best.lower) / (accuracy_ * best.upper)),
+                     count = std::clamp(1.2 * wanted, 2.0, 16.0) * static_cast<double>(points.size());
+        points = finer_points(points, outcomes.shares(where(best), rest),
+                              std::min(most_losses, static_cast<std::size_t>(count)));
+    }
+}
+
+Answer Profile::Direction::epsilon_given_losses(double delta, Answer best, double ceiling) const {
+    const Direction& others = *apart()->others;
+    GivenOutcomes::Rest rest = others.as_rest();
+    Answer guess;
+    if (others.quick()) {
+        guess = others.epsilon_bounds(delta);
+    } else {
+        const std::lock_guard lock(others.mutex_);
+        guess = others.lattices().epsilon(delta, accuracy_, others.most_epsilon());
+        rest = as_rest(others.lattices_.last());
+    }
+    // The steps together spend no less than some of them, and seldom more than both alone.
+    best.lower = std::max(best.lower, std::min(best.upper, guess.lower));
+    guess.upper += apart()->allocations->epsilon_bounds(delta).upper;
+    return given_losses(
+        delta, best, rest,
+        [&](const GivenOutcomes& outcomes, const Answer& known) {
+            return outcomes.epsilon_bounds(delta, std::isfinite(known.upper) ? known : guess, rest);
+        },
+        [](const Answer& found) { return found.upper; },
+        [&](const Answer& found) { return beside(found, ceiling) || close(found, accuracy_); });
+}
+
+Answer Profile::Direction::delta_given_losses(double epsilon, Answer best, double ceiling) const {
+    const Direction& others = *apart()->others;
+    GivenOutcomes::Rest rest = others.as_rest();
+    if (!others.quick()) {
+        const std::lock_guard lock(others.mutex_);
+        others.lattices().delta(epsilon, accuracy_);
+        rest = as_rest(others.lattices_.last());
+    }
+    const double least = std::max({best.lower, rest.deltas({&epsilon, 1}).front().lower,
+                                   apart()->allocations->delta_bounds(epsilon).lower});
+    if (!(least > no_delta)) return best;
+    return given_losses(
+        least, best, rest,
+        [&](const GivenOutcomes& outcomes, const Answer& about) {
+            return outcomes.delta_curve({&epsilon, 1}, {&about.lower, 1}, rest).front();
+        },
+        [&](const Answer&) { return epsilon; },
+        [&](const Answer& found) { return beside(found, ceiling) || settled(found); });
+}
+
+bool Profile::Direction::epsilon_surely_at_most(double delta, double ceiling, const Direction* more) const {
+    if (more && more->epsilon_bounds(delta).upper <= ceiling) return true;
+    if (!apart()) return false;
+    const Answer known =
+        inversion_->epsilon_bounds(delta, Inversion::Effort::little).value_or(unknown(infinity));
+    if (beside(known, ceiling)) return known.upper <= ceiling;
+    return epsilon_given_losses(delta, known, ceiling).upper <= ceiling;
+}
+
+bool Profile::Direction::delta_surely_at_most(double epsilon, double ceiling, const Direction* more) const {
+    if (more && more->delta_bounds(epsilon).upper <= ceiling) return true;
+    if (!apart()) return false;
+    const Answer known = inversion_->delta_bounds(epsilon, Inversion::Effort::little).value_or(unknown(1));
+    if (beside(known, ceiling)) return known.upper <= ceiling;
+    return delta_given_losses(epsilon, known, ceiling).upper <= ceiling;
+}
+
 // delta falls, so that it is no less than what is known of one further on.
 void Profile::Direction::keep_given(std::span<const double> epsilons, std::span<const double> known,
                                     double below, std::vector<std::optional<Answer>>& curve) const {
@@ -72,6 +194,15 @@ void Profile::Direction::keep_given(std::span<const double> epsilons, std::span<
         [&](std::size_t i, const Answer& found) {
             if (settled(found)) curve[i] = found;
         });
+}
+
+const Profile::Direction* Profile::Direction::looser() const {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(asked_looser_, true) && inversion_)
+        if (Composition more = with_other(composition_, &Pair::looser); !more.empty())
+            looser_ = std::make_unique<Direction>(std::move(more), accuracy_, memory_limit_,
+                                                  Engine::automatic, before_lattices_);
+    return looser_.get();
 }
 
 const Profile::Direction* Profile::Direction::mirror() const {

@@ -7,6 +7,18 @@
 
 namespace hockeystick {
 
+// Upper bounds from looser pairs where `wide`.
+template <class Wide, class Ask>
+void Profile::Direction::ask_looser(std::span<const double> epsilons, Wide wide, std::vector<Answer>& curve,
+                                    Ask ask) const {
+    const Direction* more = nullptr;
+    for (std::size_t i = 0; !more && i < curve.size(); ++i)
+        if (wide(i) && !(more = looser())) return;
+    ask_together(
+        epsilons, wide, [&](const auto& open) { return ask(*more, open); },
+        [&](std::size_t i, const Answer& found) { curve[i] = with_upper(curve[i], found); });
+}
+
 std::vector<Answer> Profile::Direction::delta_curve(std::span<const double> epsilons) const {
     auto curve = curve_of_pairs(epsilons);
     ask_together(
@@ -18,6 +30,9 @@ std::vector<Answer> Profile::Direction::delta_curve(std::span<const double> epsi
         out.push_back(curve[i] ? *curve[i] : delta_alone(epsilons[i]));
         out[i].upper = std::max(out[i].upper, least_delta(epsilons[i]));
     }
+    const auto wide = [&](std::size_t i) { return !settled(out[i]); };
+    ask_looser(epsilons, wide, out,
+               [](const Direction& more, const auto& open) { return more.delta_curve(open); });
     if (!lower_) return out;
     const auto less = lower_->delta_curve(epsilons);
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = with_lower(out[i], less[i]);
@@ -29,6 +44,9 @@ std::vector<Answer> Profile::Direction::rough_curve(std::span<const double> epsi
     auto curve = rough_curve_of_pairs(epsilons, negligible);
     for (std::size_t i = 0; i < curve.size(); ++i)
         curve[i].upper = std::max(curve[i].upper, least_delta(epsilons[i]));
+    const auto wide = [&](std::size_t i) { return vague(curve[i], negligible); };
+    ask_looser(epsilons, wide, curve,
+               [&](const Direction& more, const auto& open) { return more.rough_curve(open, negligible); });
     if (!lower_) return curve;
     const auto less = lower_->rough_curve(epsilons, negligible);
     for (std::size_t i = 0; i < curve.size(); ++i) curve[i] = with_lower(curve[i], less[i]);

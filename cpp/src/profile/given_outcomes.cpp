@@ -86,8 +86,8 @@ private:
 
 }  // namespace
 
-GivenOutcomes::GivenOutcomes(Composition rest, const Composition& part, MergedOutcomes outcomes)
-    : rest_(std::move(rest)), outcomes_(std::move(outcomes)), infinite_(SupportEnd(part).infinity_mass()) {
+GivenOutcomes::GivenOutcomes(MergedOutcomes outcomes, const Answer& infinite)
+    : outcomes_(std::move(outcomes)), infinite_(infinite) {
     infinite_.upper += outcomes_.lost;
 }
 
@@ -99,8 +99,10 @@ std::optional<GivenOutcomes> GivenOutcomes::of(const Composition& composition) {
     }
     if (part.empty() || rest.empty()) return {};
     auto outcomes = MergedOutcomes::of(part);
-    return outcomes ? std::optional(GivenOutcomes(std::move(rest), part, std::move(*outcomes)))
-                    : std::nullopt;
+    if (!outcomes) return {};
+    GivenOutcomes given(std::move(*outcomes), SupportEnd(part).infinity_mass());
+    given.rest_ = std::move(rest);
+    return given;
 }
 
 // Of the rest's deltas, one from below and one from above for each outcome.
@@ -194,6 +196,16 @@ std::vector<Answer> GivenOutcomes::delta_curve(std::span<const double> epsilons,
     }
     ask();
     return out;
+}
+
+std::vector<double> GivenOutcomes::shares(double epsilon, const Rest& rest) const {
+    std::vector<double> arguments, shares;
+    for (std::size_t i = 0; i < outcomes_.upper.size(); ++i)
+        arguments.push_back(argument(2 * i + 1, epsilon));
+    const std::vector<Answer> deltas = rest.deltas(arguments);
+    for (std::size_t i = 0; i < outcomes_.upper.size(); ++i)
+        shares.push_back(outcomes_.upper[i].mass * deltas[i].upper);
+    return shares;
 }
 
 Answer GivenOutcomes::epsilon_bounds(double delta, const Answer& about, const Rest& rest) const {

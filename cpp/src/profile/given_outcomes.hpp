@@ -22,6 +22,8 @@ public:
     // Empty where there are no atoms, or nothing beside them, or they have more outcomes than it pays to ask
     // about. Takes some milliseconds.
     static std::optional<GivenOutcomes> of(const Composition& composition);
+    // Of some steps, beside any others; infinite: P's mass where their loss is.
+    GivenOutcomes(MergedOutcomes outcomes, const Answer& infinite);
     const Composition& rest() const { return rest_; }
 
     // What the rest says: bounds on delta at many eps; and from which of these, which increase, on delta is
@@ -33,11 +35,12 @@ public:
     // about: what delta is at each, roughly, next to which little is left out; 0 where that is not known.
     std::vector<Answer> delta_curve(std::span<const double> epsilons, std::span<const double> about,
                                     const Rest& rest) const;
+    // About how much each outcome adds to delta.
+    std::vector<double> shares(double epsilon, const Rest& rest) const;
     // about: bounds on the eps; of the lower end 0 stands for none.
     Answer epsilon_bounds(double delta, const Answer& about, const Rest& rest) const;
 
 private:
-    GivenOutcomes(Composition rest, const Composition& part, MergedOutcomes outcomes);
     struct Range {
         std::size_t begin, end;  // of outcomes
     };

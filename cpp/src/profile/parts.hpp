@@ -10,16 +10,21 @@
 
 namespace hockeystick {
 
-// Of the pairs below the mechanisms; empty where every pair is its mechanism.
-inline Composition lower_composition(const Composition& composition) {
-    Composition less;
+// Of other pairs in the place of some; empty where there are none.
+inline Composition with_other(const Composition& composition, PairPtr (Pair::*other)() const) {
+    Composition all;
     bool any = false;
     for (const auto& [pair, count] : composition) {
-        const PairPtr part = pair->lower();
+        const PairPtr part = ((*pair).*other)();
         any = any || part;
-        less.emplace_back(part ? part : pair, count);
+        all.emplace_back(part ? part : pair, count);
     }
-    return any ? less : Composition{};
+    return any ? all : Composition{};
+}
+
+// Of the pairs below the mechanisms; empty where every pair is its mechanism.
+inline Composition lower_composition(const Composition& composition) {
+    return with_other(composition, &Pair::lower);
 }
 
 // P and Q in each other's places; empty where some pair is no allocation and no plain Gaussian, or none is

@@ -56,6 +56,28 @@ void dominates_and_is_attained(double mu, double q) {
     }
 }
 
+// What is looser is more everywhere, also of a choice and where the pair stands for a mechanism between two.
+void looser_dominates(double mu, double q) {
+    const hs::PairPtr less = hs::gaussian(0.1 * mu);
+    for (const auto mode : {hs::Sampling::remove, hs::Sampling::add, hs::Sampling::replace_one}) {
+        const hs::PairPtr pair = mode == hs::Sampling::replace_one ? hs::sampled(hs::gaussian(mu), q, mode)
+                                                                   : hs::zero_out(mu, q, mode),
+                          choice = hs::mixture({less, pair}, {0.25, 0.75});
+        for (const hs::PairPtr& each : {pair, choice, hs::bracket(less, choice)}) {
+            const hs::PairPtr more = each->looser();
+            CHECK(more != nullptr);
+            if (!more) continue;
+            CHECK(!more->gaussian_mixtures().empty());
+            for (double x = -3; x <= 6; x += 0.0619) {
+                const hs::Tangent a = each->above(x), b = more->above(x);
+                CHECK((a.value - a.error) * std::exp(a.exponent) <=
+                      (b.value + b.error) * std::exp(b.exponent));
+            }
+        }
+    }
+    CHECK(!less->looser() && !hs::sampled(less, q, hs::Sampling::remove)->looser());
+}
+
 // The views from both sides, the slope and the reversed pair belong to one profile.
 void is_consistent(double mu, double q) {
     const auto remove = hs::zero_out(mu, q, hs::Sampling::remove),
@@ -135,6 +157,7 @@ int main() {
     for (const double mu : {0.3, 1.0, 2.5}) {
         for (const double q : {0.01, 0.3, 0.9}) {
             dominates_and_is_attained(mu, q);
+            looser_dominates(mu, q);
             is_consistent(mu, q);
         }
     }

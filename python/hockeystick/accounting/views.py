@@ -3,8 +3,6 @@
 1. The pairs of `truncated.pairs`, which the inversion may find hard where truncation is rare.
 2. Plain Poisson sampling, and beside it the probability r that some batch is full:
    (1 - r) delta_2 <= delta <= delta_2 + r (docs/mechanisms/truncated.md, section 5).
-3. With ``pair="tight"``, where both leave a wide interval, the published pairs: looser, but mixtures of
-   Gaussians alone.
 
 Which of them are looked at, and in which order, only costs time.
 """
@@ -41,12 +39,9 @@ class Views:
         self._accuracy = settings.accuracy
         self._main = main
         self._rare = min(1.0, math.fsum(count * step.cut_probability for step, count in process) * _UP)
-        self._poisson = self._published = None
+        self._poisson = None
         if self._rare < 1.0:
             self._poisson = settings.profile(Process([(step.uncut(), count) for step, count in process]))
-        published = Process([(step.published(), count) for step, count in process])
-        if settings.adjacency in ("zero_out", "replace_one") and published != process:
-            self._published = settings.profile(published)
 
     def epsilon(self, delta: float) -> Answer:
 
@@ -82,8 +77,6 @@ class Views:
             share = (1.0 - self._rare) * _DOWN
             keep(self._poisson, lambda least, most: (least * share, (most + self._rare) * _UP))
         keep(self._main, lambda least, most: (least, most))
-        if self._published is not None:
-            keep(self._published, lambda _, most: (np.zeros_like(most), most))
         return np.minimum(lower, upper), upper
 
     def _with_rare(self, answer: Answer) -> Answer:
@@ -93,9 +86,6 @@ class Views:
         answer = Answer(0.0, math.inf) if self._poisson is None else poisson(self._poisson)
         if not self._close(answer):
             answer = _tighter(answer, ask(self._main))
-        if self._published is not None and not self._close(answer):
-            # Its lower bound is none for the tight pair.
-            answer = _tighter(answer, replace(ask(self._published), lower=0.0))
         return answer
 
     def _close(self, answer: Answer) -> bool:

@@ -12,7 +12,7 @@ What a step is asked, and by whom (nobody outside this package needs to):
 
 - `account`, through `mechanisms.adjacency`: ``check_adjacency``, ``simplified``, ``pairs``, ``unsampled_mu``;
 - steps that are made of it (sampled, mixed, of users): ``is_unsampled``, ``may_be_sampled``, ``sampled_by``, ``alternatives``, ``null_is_none``;
-- bounds where it is rarely seen or cut: ``participation``, ``if_seen``, ``cut_probability``, ``uncut``, ``published``;
+- bounds where it is rarely seen or cut: ``participation``, ``if_seen``, ``cut_probability``, ``uncut``;
 - reports and plans: ``words``, ``releases``.
 """
 
@@ -248,10 +248,6 @@ class Step(Composable):
 
     def uncut(self) -> Step:
         """The same step with no maximum batch size."""
-        return self
-
-    def published(self) -> Step:
-        """The same step with the pair of the paper, where its own pair is a tighter one."""
         return self
 
     # What a report says.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 from .. import _core
@@ -112,9 +112,6 @@ class _Truncated(Step):
 
     def uncut(self) -> Step:
         return PoissonSampled(self.mechanism, self.sampling_probability)
-
-    def published(self) -> Step:
-        return replace(self, pair="ganesh2025")
 
     def _drawn_from(self) -> str:
         return f"{self.dataset_size} records"
