@@ -24,6 +24,7 @@ FEATURES = {
         "cpp/src/*/one_epoch.*",
         "cpp/src/*/given_outcomes.*",
         "cpp/src/*/merged_outcomes.*",
+        "cpp/src/*/outcomes_of_curve.*",
         "*/mechanisms/allocation.py",
     ),
     "certificates and their verifier": (

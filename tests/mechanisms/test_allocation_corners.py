@@ -447,6 +447,26 @@ def test_many_atoms_beside_allocations_are_close(process, adjacency, delta):
         assert alone.lower <= high
 
 
+@pytest.mark.parametrize(
+    ("sigma", "steps", "scale", "delta"), [(1.112, 22440, 3.494, 4.21e-16), (1.01, 55080, 4.716, 1e-21)]
+)
+def test_beside_laplace_noise_far_down_epsilon_is_close(sigma, steps, scale, delta):
+    """Beyond the largest loss of the noise a large one of the allocation decides: .017 wide. The noise's law is e^L with P-mass 1/2 at the largest loss and half of what it leaves at the least."""
+    allocation, largest = hs.RandomAllocation(sigma, steps), 1 / scale
+    found = hs.account(allocation + hs.Laplace(scale), adjacency="remove").epsilon_bounds(delta)
+    assert found.upper <= found.lower * (1 + 1e-3)
+    x, weight = np.polynomial.legendre.leggauss(400)
+    loss = np.append(largest * x, [-largest, largest])
+    # Between the two dP = e^{(L - largest)/2}/4 dL.
+    mass = np.append(largest * weight * np.exp(largest * (x - 1) / 2) / 4, [math.exp(-largest) / 2, 0.5])
+    assert mass.sum() == pytest.approx(1, rel=1e-12)
+    alone = hs.account(allocation, adjacency="remove", accuracy=1e-6)
+    order = np.argsort(-loss)
+    for epsilon, above in ((found.lower, True), (found.upper, False)):
+        lower, upper = (mass[order] @ each for each in alone.delta_curve(epsilon - loss[order]))
+        assert upper * (1 + 1e-3) >= delta if above else lower * (1 - 1e-3) <= delta
+
+
 def test_a_bound_far_below_what_a_cut_leaves_out_leaves_out_as_little():
     """Chernoff's bound follows where Gaussian noise in the place of the mean would leave 1e-40; it took four seconds to come down to it by factors of ten."""
     mpmath.mp.dps = 320

@@ -339,8 +339,8 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
         if (!good && log_atom > std::log(enough)) return false;
     }
     good = good || cut(enough, most, false);
-    // Of very many frequencies each steep bound takes long.
-    if (most <= Budget{}.frequencies && worth_steep(good, plan.size, quick))
+    // Little effort, and very many frequencies, go without: each steep bound takes long.
+    if (most == Budget{}.frequencies && worth_steep(good, plan.size, quick))
         cut(enough, good ? plan.size : most, true);
     contour.pinch = pinch_;
     contour.density_tail = density_tail(contour, plan.size);

@@ -168,6 +168,8 @@ private:
     // speed: what of an allocation's losses is left out, of P's mass and of delta; how many are told apart.
     static constexpr double negligible_losses = 1e-10;
     static constexpr std::size_t most_losses = 2048;
+    // speed: by how much more of them must have narrowed an answer to be worth another look.
+    static constexpr double worth_more_losses = 0.5;
     // speed: nobody looks for less of what a mirror says.
     static constexpr double negligible_of_mirror = 1e-16;
     // speed: how many points of a curve of next to no delta are bounded one by one.
@@ -212,8 +214,8 @@ private:
     Answer given_losses(double delta, Answer best, const GivenOutcomes::Rest& rest, Ask ask, Where where,
                         Near near) const;
     // ceiling: where it is enough to know on which side of it the answer lies.
-    Answer epsilon_given_losses(double delta, Answer best, double ceiling = -infinity) const;
-    Answer delta_given_losses(double epsilon, Answer best, double ceiling = -infinity) const;
+    Answer epsilon_given_losses(double delta, Answer best, double ceiling = not_a_number) const;
+    Answer delta_given_losses(double epsilon, Answer best, double ceiling = not_a_number) const;
     // Whether looser pairs, little effort of the inversion, or the losses of allocations say so.
     bool epsilon_surely_at_most(double delta, double ceiling, const Direction* more) const;
     bool delta_surely_at_most(double epsilon, double ceiling, const Direction* more) const;

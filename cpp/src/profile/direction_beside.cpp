@@ -105,12 +105,14 @@ Answer Profile::Direction::given_losses(double delta, Answer best, const GivenOu
     const auto range = apart()->losses(delta);
     if (!range) return best;
     std::vector<double> points = first_points(range->first, range->second);
-    for (;;) {
+    for (double before = infinity;;) {
         const GivenOutcomes outcomes(outcomes_of_curve(points, apart()->allocations->delta_curve(points)),
                                      exact(0));
         best = both(ask(outcomes, best), best);
-        if (near(best) || points.size() >= most_losses) return best;
-        const double wanted = std::sqrt((best.upper - best.lower) / (accuracy_ * best.upper)),
+        const double gap = best.upper - best.lower;
+        if (near(best) || !(gap < worth_more_losses * std::exchange(before, gap))) return best;
+        if (points.size() >= most_losses) return best;
+        const double wanted = std::sqrt(gap / (accuracy_ * best.upper)),
                      count = std::clamp(1.2 * wanted, 2.0, 16.0) * static_cast<double>(points.size());
         points = finer_points(points, outcomes.shares(where(best), rest),
                               std::min(most_losses, static_cast<std::size_t>(count)));
