@@ -176,7 +176,7 @@ void Inversion::ask_at_last(std::optional<Answer>& best, double enough, bool fit
     const auto missing = [&] {
         return relative_gap(best) >= enough && !(best && best->round_off > best->truncation);
     };
-    const Budget most{.frequencies = frequencies_at_last};
+    const Budget most{.frequencies = std::min(frequencies_at_last, most_frequencies_)};
     if (direct_->can_cut() && missing())
         keep(best, ask_direct(without(largest_shares[0] * delta(best)), most));
     if (fits && missing()) keep(best, ask_direct(*direct_, most));

@@ -69,7 +69,8 @@ private:
     // The narrowest of several attempts, of which the first with a gap below `enough` will do: one epoch of
     // random allocation in two parts, some in three, the whole transform if it `fits`, the transform without
     // P's largest losses, for about this delta, some epochs in three parts although that does not suit them
-    // (`last`), and `layers`, or a pinch of noise where atoms keep the transform from falling.
+    // (`last`), `layers`, or a pinch of noise where atoms keep the transform from falling, and very many
+    // frequencies.
     template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>
     std::optional<Answer> narrowest(double enough, bool fits, Effort effort, AskDirect ask_direct,
                                     AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,

@@ -109,7 +109,7 @@ public:
             return false;
         // Finite losses never add up to more.
         if (ceiling >= max_loss_) return true;
-        const Direction* more = looser();
+        const Direction* more = slow_inversion() ? looser() : nullptr;
         const std::lock_guard lock(mutex_);
         return coarsely([&] { return inversion_->surely_below(ceiling, delta); },
                         [&] { return lattices().epsilon_at_most(delta, ceiling); },
@@ -126,7 +126,7 @@ public:
         if (end_.rules(epsilon)) return end_.delta(epsilon).upper <= ceiling;
         // Finite losses never add up to more.
         if (epsilon >= max_loss_ && end_.infinity_mass().upper <= ceiling) return true;
-        const Direction* more = dear ? looser() : nullptr;
+        const Direction* more = dear && slow_inversion() ? looser() : nullptr;
         const std::lock_guard lock(mutex_);
         return coarsely([&] { return inversion_->surely_below(epsilon, ceiling); },
                         [&] { return lattices().delta_at_most(epsilon, ceiling); },
@@ -216,9 +216,11 @@ private:
     // ceiling: where it is enough to know on which side of it the answer lies.
     Answer epsilon_given_losses(double delta, Answer best, double ceiling = not_a_number) const;
     Answer delta_given_losses(double epsilon, Answer best, double ceiling = not_a_number) const;
-    // Whether looser pairs, little effort of the inversion, or the losses of allocations say so.
+    // Whether looser pairs, little effort of the inversion, or the losses of allocations say so, which is not
+    // worth it where the inversion is quick.
     bool epsilon_surely_at_most(double delta, double ceiling, const Direction* more) const;
     bool delta_surely_at_most(double epsilon, double ceiling, const Direction* more) const;
+    bool slow_inversion() const { return inversion_ && !inversion_->quick(); }
     // Of looser pairs: bounds from above, where the pairs' own are wide. Null where there are none.
     const Direction* looser() const;
     template <class Wide, class Ask>

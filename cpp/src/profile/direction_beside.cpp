@@ -163,6 +163,7 @@ Answer Profile::Direction::delta_given_losses(double epsilon, Answer best, doubl
 }
 
 bool Profile::Direction::epsilon_surely_at_most(double delta, double ceiling, const Direction* more) const {
+    if (!slow_inversion()) return false;
     if (more && more->epsilon_bounds(delta).upper <= ceiling) return true;
     if (!apart()) return false;
     const Answer known =
@@ -172,6 +173,7 @@ bool Profile::Direction::epsilon_surely_at_most(double delta, double ceiling, co
 }
 
 bool Profile::Direction::delta_surely_at_most(double epsilon, double ceiling, const Direction* more) const {
+    if (!slow_inversion()) return false;
     if (more && more->delta_bounds(epsilon).upper <= ceiling) return true;
     if (!apart()) return false;
     const Answer known = inversion_->delta_bounds(epsilon, Inversion::Effort::little).value_or(unknown(1));
