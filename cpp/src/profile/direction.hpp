@@ -252,8 +252,8 @@ private:
     template <class Ask, class AskLess>
     Answer with_lattice(Answer best, Ask ask, AskLess ask_less) const {
         if (!stands_in_) return both(best, ask());
-        if (!(best.lower > 0) && !unamplified_) best.upper = std::min(best.upper, ask().upper);
         if (close(best, near_enough)) return best;
+        if (!unamplified_) best.upper = std::min(best.upper, ask().upper);
         if (!less_)
             less_ = std::make_unique<Direction>(lower_composition(on_lattices(composition_)), rough_gap,
                                                 std::min(memory_limit_, memory_of_less), Engine::automatic,
