@@ -45,6 +45,8 @@ constexpr Budget few_of_epochs{100 * near_exact, infinity, true, 0, 64};
 constexpr std::size_t frequencies_of_little = 2048, frequencies_of_curve = 512;
 // Speed: what it may take at last beside allocations, where nobody else answers.
 constexpr std::size_t frequencies_at_last = std::size_t{1} << 16;
+// Speed: beside allocations, next to the 1e-60 that these leave out in any case, nothing comes of that.
+constexpr double least_at_last = 1e-55;
 // Speed: a gap, in those that are aimed at, with which no point of a rough curve, or of one that takes noise,
 // is asked about alone; it is the accuracy.
 constexpr double wide_of_curve = 10;
@@ -86,7 +88,8 @@ Inversion::Inversion(const Composition& composition, double accuracy, std::size_
       direct_(std::make_unique<DirectInversion>(composition)),
       one_epoch_(OneEpoch::of(composition)),
       epochs_(Epochs::of(composition)),
-      slow_(direct_->joined() || has_allocation(composition)),
+      allocation_(has_allocation(composition)),
+      slow_(direct_->joined() || allocation_),
       whole_gap_(epochs_ ? poor_gap : infinity),
       narrow_gap_(0.1 * accuracy),
       curve_gap_(narrow_gap_),
@@ -168,13 +171,15 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, bool
     }
 }
 
-// Very many frequencies, where it is these that are missing.
-template <class AskDirect, class AboutDelta>
-void Inversion::ask_at_last(std::optional<Answer>& best, double enough, bool fits, Effort effort,
-                            AskDirect ask_direct, AboutDelta delta) const {
-    if (effort != Effort::all || !slow_) return;
+// Layers, unless they were asked, and beside allocations very many frequencies, where it is these that are
+// missing.
+template <class AskDirect, class AskLayers, class AboutDelta>
+void Inversion::ask_at_last(std::optional<Answer>& best, double enough, bool fits, bool asked_layers,
+                            AskDirect ask_direct, AskLayers ask_layers, AboutDelta delta) const {
+    if (allocation_ && !(delta(best) > least_at_last)) return;
+    if (!asked_layers && relative_gap(best) >= enough) keep(best, ask_layers());
     const auto missing = [&] {
-        return relative_gap(best) >= enough && !(best && best->round_off > best->truncation);
+        return allocation_ && relative_gap(best) >= enough && !(best && best->round_off > best->truncation);
     };
     const Budget most{.frequencies = std::min(frequencies_at_last, most_frequencies_)};
     if (direct_->can_cut() && missing())
@@ -235,8 +240,7 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, Effort effo
     if (layers) unless(std::min(enough, poor_gap), ask_layers);
     if (left) unless_enough([&] { return ask_epochs(true); });
     ask_cut(fits);
-    if (effort == Effort::all && !layers) unless_enough(ask_layers);
-    ask_at_last(best, enough, fits, effort, ask_direct, delta);
+    if (effort == Effort::all) ask_at_last(best, enough, fits, layers, ask_direct, ask_layers, delta);
     return best;
 }
 

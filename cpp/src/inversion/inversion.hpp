@@ -84,9 +84,9 @@ private:
     template <class AskDirect, class AboutDelta>
     void without_largest(std::optional<Answer>& best, double enough, bool fits, Effort effort,
                          AskDirect ask_direct, AboutDelta delta) const;
-    template <class AskDirect, class AboutDelta>
-    void ask_at_last(std::optional<Answer>& best, double enough, bool fits, Effort effort,
-                     AskDirect ask_direct, AboutDelta delta) const;
+    template <class AskDirect, class AskLayers, class AboutDelta>
+    void ask_at_last(std::optional<Answer>& best, double enough, bool fits, bool asked_layers,
+                     AskDirect ask_direct, AskLayers ask_layers, AboutDelta delta) const;
     template <class AskDirect, class AboutDelta>
     std::optional<Answer> epochs_quickly(const std::optional<Answer>& best, AskDirect ask_direct,
                                          AboutDelta delta) const;
@@ -101,6 +101,7 @@ private:
     std::unique_ptr<DirectInversion> direct_;
     std::unique_ptr<OneEpoch> one_epoch_;  // null where it is something else
     std::unique_ptr<Epochs> epochs_;       // as well
+    bool allocation_;                      // some step is one
     bool slow_;                            // every contour takes long
     double whole_gap_;                     // good enough, of epochs, not to ask the whole transform
     double narrow_gap_;                    // good enough not to look for better

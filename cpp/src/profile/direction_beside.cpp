@@ -102,7 +102,7 @@ std::optional<std::pair<double, double>> Profile::Direction::Apart::losses(doubl
 template <class Ask, class Where, class Near>
 Answer Profile::Direction::given_losses(double delta, Answer best, const GivenOutcomes::Rest& rest, Ask ask,
                                         Where where, Near near) const {
-    const auto range = apart()->losses(delta);
+    const auto range = delta > least_told_apart ? apart()->losses(delta) : std::nullopt;
     if (!range) return best;
     std::vector<double> points = first_points(range->first, range->second);
     for (double before = infinity;;) {
