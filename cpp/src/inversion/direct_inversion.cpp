@@ -123,6 +123,7 @@ DirectInversion::DirectInversion(const Composition& composition, double cut_mass
         std::all_of(composition.begin(), composition.end(),
                     [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
         laplace_.emplace(a, steps_);
+    allocation_ = has_allocation(composition);
     if (answers_) find_layers();
 }
 
@@ -181,7 +182,7 @@ void DirectInversion::find_layers() {
 Layers DirectInversion::layers(double tolerance) const {
     std::vector<Layers::Kind> kinds;
     Layers::Beside beside{
-        variance_, {}, infinite(-1), infinite(+1), std::sqrt(std::max(0.0, cumulant(0).second))};
+        variance_, {}, infinite(-1), infinite(+1), std::sqrt(std::max(0.0, cumulant(0).second)), allocation_};
     for (const auto& kind : kinds_)
         if (auto parts = kind.transform->mixtures(); !parts.empty())
             kinds.push_back({std::move(parts), kind.count});

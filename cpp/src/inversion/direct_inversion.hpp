@@ -133,7 +133,7 @@ private:
     // adds A (1 - e^eps); without it e^K falls at high frequencies.
     double log_atom_ = -std::numeric_limits<double>::infinity();
     bool known_ = false, answers_ = false, has_layers_ = false, joined_ = false, company_ = false,
-         slow_ = false;
+         slow_ = false, allocation_ = false;
     LossLattice lattice_;
     double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
     double pinch_ = 0;     // how much of that is not the composition's

@@ -15,6 +15,9 @@ namespace {
 
 // All of these are for speed.
 constexpr std::size_t most_frequencies = 4096, least_frequencies = 20;
+// Of company whose values are dear, in all attempts together: where more are asked for nothing has come of
+// it.
+constexpr std::size_t most_dear = 4096;
 constexpr int most_rounds = 5;      // of planning and solving
 constexpr double few_steps = 8;     // so few powers of a measure do not make it fall
 constexpr double few_factors = 16;  // whose terms' moduli, to that power, tell where a bottom has fallen
@@ -205,8 +208,8 @@ bool Layers::add_rows(std::vector<DifferenceOfPowers>& sums, const FallingSum& a
 }
 
 // Powers that multiply both of the others; false where their values are not known.
-bool Layers::add_company(std::vector<DifferenceOfPowers>& sums, const Contour& contour,
-                         double negligible) const {
+bool Layers::add_company(std::vector<DifferenceOfPowers>& sums, const Contour& contour, double negligible) {
+    if (beside_.dear && (spent_ += sums.size()) > most_dear) return false;
     for (const auto& [transform, count] : beside_.company) {
         const Transform::Row row = transform->row(contour.s, contour.step, sums.size(), negligible / count);
         if (row.value.size() < sums.size()) return false;
@@ -222,7 +225,7 @@ bool Layers::add_company(std::vector<DifferenceOfPowers>& sums, const Contour& c
 
 // e^K for the bottom, e^K (e^y - 1) for a layer, along the contour, with their errors.
 bool Layers::fill(Contour& contour, std::size_t size, const std::vector<FallingSum>& below,
-                  const std::vector<FallingSum>& between, double negligible) const {
+                  const std::vector<FallingSum>& between, double negligible) {
     const bool bottom = between.empty();
     const std::vector<double>& counts = measures_.counts();
     double products = 0;

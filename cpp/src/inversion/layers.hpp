@@ -38,6 +38,7 @@ public:
         std::vector<Company> company;
         double least_infinite = 0, most_infinite = 0;
         double deviation = 0;  // about, of the whole loss
+        bool dear = false;     // whether each value of the company takes long, as an allocation's do
     };
     // tolerance: the share of delta that each source of error aims at.
     Layers(const std::vector<Kind>& kinds, Beside beside, double tolerance);
@@ -85,8 +86,8 @@ private:
     };
     std::optional<Ceiling> ceiling(Which which, double s, double wanted);
     bool fill(Contour& contour, std::size_t size, const std::vector<FallingSum>& below,
-              const std::vector<FallingSum>& between, double negligible) const;
-    bool add_company(std::vector<DifferenceOfPowers>& sums, const Contour& contour, double negligible) const;
+              const std::vector<FallingSum>& between, double negligible);
+    bool add_company(std::vector<DifferenceOfPowers>& sums, const Contour& contour, double negligible);
     static bool add_rows(std::vector<DifferenceOfPowers>& sums, const FallingSum& a, const FallingSum* b,
                          double count, double step, double negligible);
     // The narrowest answer of a few window widths.
@@ -132,6 +133,7 @@ private:
     double most_products_ = 3e7;
     std::vector<double> layer_tilt_, bottom_tilt_;  // of the last saddles, to begin the next search at
     std::vector<Contour> contours_;
+    std::size_t spent_ = 0;  // values of dear company
     struct Light {
         double tilt, log_bound;
     };

@@ -31,6 +31,11 @@ inline Answer unknown(double most) {
     return answer;
 }
 
+// The same of an upper bound that may not be known at all.
+inline bool known_closely(const Answer& answer, double accuracy) {
+    return std::isfinite(answer.upper) && close(answer, accuracy);
+}
+
 // Both bounds hold, and so does the better one on either side.
 inline Answer both(const Answer& a, const Answer& b) {
     const double gap_a = a.upper - a.lower, gap_b = b.upper - b.lower;

@@ -77,7 +77,7 @@ public:
     // follows; the lower one is that of `lower_`.
     Answer epsilon_bounds(double delta) const {
         Answer answer = epsilon_of_pairs(delta);
-        if (const Direction* more = close(answer, accuracy_) ? nullptr : looser())
+        if (const Direction* more = known_closely(answer, accuracy_) ? nullptr : looser())
             answer = with_upper(answer, more->epsilon_bounds(delta));
         return lower_ ? with_lower(answer, lower_->epsilon_bounds(delta)) : answer;
     }
@@ -167,9 +167,9 @@ private:
     static constexpr double share_of_rest = 0.25;
     // speed: what of an allocation's losses is left out, of P's mass and of delta; how many are told apart.
     static constexpr double negligible_losses = 1e-10;
+    static constexpr std::size_t most_losses = 2048;
     // speed: transforms of allocations leave out 1e-60; next to that nothing comes of their losses.
     static constexpr double least_told_apart = 1e-50;
-    static constexpr std::size_t most_losses = 2048;
     // speed: by how much more of them must have narrowed an answer to be worth another look.
     static constexpr double worth_more_losses = 0.5;
     // speed: nobody looks for less of what a mirror says.
@@ -179,8 +179,9 @@ private:
     // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
     static constexpr double rounding_of_max_loss = 2e-11;
 
-    // What other directions say of this one (direction_beside.cpp).
-    //
+    // What other directions say of this one (direction_beside.cpp). Another composition, asked as this one is
+    // but for its accuracy.
+    std::unique_ptr<Direction> other(Composition composition, double accuracy) const;
     // Given each outcome of the atoms: these, and who answers for what is beside them. given: null where
     // there is no such part, or rest.
     struct Given {
@@ -254,7 +255,7 @@ private:
     template <class Ask, class AskLess>
     Answer with_lattice(Answer best, Ask ask, AskLess ask_less) const {
         if (!stands_in_) return both(best, ask());
-        if (close(best, near_enough)) return best;
+        if (known_closely(best, near_enough)) return best;
         if (!unamplified_) best.upper = std::min(best.upper, ask().upper);
         if (!less_)
             less_ = std::make_unique<Direction>(lower_composition(on_lattices(composition_)), rough_gap,
@@ -362,10 +363,8 @@ private:
             if (fully_known(*inverted)) return true;
         }
         if (given_early()) best = epsilon_given(delta, best);
-        if (std::isfinite(best.upper) && close(best, accuracy_)) return true;
-        if (!apart()) return false;
-        best = epsilon_given_losses(delta, best);
-        return std::isfinite(best.upper) && close(best, accuracy_);
+        if (!known_closely(best, accuracy_) && apart()) best = epsilon_given_losses(delta, best);
+        return known_closely(best, accuracy_);
     }
 
     // Whether the frequent steps are worth asking alone.
@@ -448,9 +447,7 @@ private:
             if (fully_settled(*inverted)) return true;
         }
         if (given_early()) best = delta_given(epsilon, best);
-        if (settled(best)) return true;
-        if (!apart()) return false;
-        best = delta_given_losses(epsilon, best);
+        if (!settled(best) && apart()) best = delta_given_losses(epsilon, best);
         return settled(best);
     }
 
@@ -570,11 +567,11 @@ private:
     mutable std::unique_ptr<Direction> less_;
     mutable Mutex mutex_;
     mutable Inverted inverted_epsilon_, inverted_delta_;
-    // Made when they are needed: the whole given each outcome of its atoms, and P and Q in each other's
-    // places.
+    // Made when they are needed: the whole given each outcome of its atoms, or each loss of its allocations;
+    // P and Q in each other's places; and looser pairs.
     mutable std::optional<Given> given_;
-    mutable std::unique_ptr<Direction> mirror_, looser_;
     mutable std::optional<Apart> apart_;
+    mutable std::unique_ptr<Direction> mirror_, looser_;
     mutable bool asked_apart_ = false, asked_given_ = false, asked_mirror_ = false, asked_looser_ = false;
 };
 

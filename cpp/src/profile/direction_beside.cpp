@@ -15,6 +15,12 @@ bool beside(const Answer& found, double ceiling) { return found.upper <= ceiling
 
 }  // namespace
 
+std::unique_ptr<Profile::Direction> Profile::Direction::other(Composition composition,
+                                                              double accuracy) const {
+    return std::make_unique<Direction>(std::move(composition), accuracy, memory_limit_, Engine::automatic,
+                                       before_lattices_);
+}
+
 GivenOutcomes::Rest Profile::Direction::as_rest() const {
     return {[this](auto epsilons) {
                 return ask_in_order(epsilons, [&](const auto& sorted) { return delta_curve(sorted); });
@@ -47,8 +53,7 @@ Answer Profile::Direction::Given::epsilon_bounds(double delta, const Answer& abo
 const Profile::Direction::Given* Profile::Direction::given() const {
     auto outcomes = !asked_given_ && inversion_ ? GivenOutcomes::of(composition_) : std::nullopt;
     if (outcomes) {
-        auto rest = std::make_unique<Direction>(outcomes->rest(), share_of_rest * accuracy_, memory_limit_,
-                                                Engine::automatic, before_lattices_);
+        auto rest = other(outcomes->rest(), share_of_rest * accuracy_);
         given_ = Given{std::move(*outcomes), std::move(rest)};
     }
     asked_given_ = true;
@@ -75,12 +80,9 @@ const Profile::Direction::Apart* Profile::Direction::apart() const {
     if (!std::exchange(asked_apart_, true) && stands_in_ && inversion_) {
         Composition allocations, others;
         for (const auto& step : composition_) (step.first->stand_in() ? allocations : others).push_back(step);
-        const auto alone = [&](Composition part) {
-            return std::make_unique<Direction>(std::move(part), share_of_rest * accuracy_, memory_limit_,
-                                               Engine::automatic, before_lattices_);
-        };
         if (!others.empty() && !mirrored(allocations).empty())
-            apart_ = Apart{alone(std::move(allocations)), alone(std::move(others))};
+            apart_ = Apart{other(std::move(allocations), share_of_rest * accuracy_),
+                           other(std::move(others), share_of_rest * accuracy_)};
     }
     return apart_ ? &*apart_ : nullptr;
 }
@@ -123,7 +125,7 @@ Answer Profile::Direction::epsilon_given_losses(double delta, Answer best, doubl
     const Direction& others = *apart()->others;
     GivenOutcomes::Rest rest = others.as_rest();
     Answer guess;
-    if (others.quick()) {
+    if (others.closed_) {
         guess = others.epsilon_bounds(delta);
     } else {
         const std::lock_guard lock(others.mutex_);
@@ -145,14 +147,13 @@ Answer Profile::Direction::epsilon_given_losses(double delta, Answer best, doubl
 Answer Profile::Direction::delta_given_losses(double epsilon, Answer best, double ceiling) const {
     const Direction& others = *apart()->others;
     GivenOutcomes::Rest rest = others.as_rest();
-    if (!others.quick()) {
+    if (!others.closed_) {
         const std::lock_guard lock(others.mutex_);
         others.lattices().delta(epsilon, accuracy_);
         rest = as_rest(others.lattices_.last());
     }
     const double least = std::max({best.lower, rest.deltas({&epsilon, 1}).front().lower,
                                    apart()->allocations->delta_bounds(epsilon).lower});
-    if (!(least > no_delta)) return best;
     return given_losses(
         least, best, rest,
         [&](const GivenOutcomes& outcomes, const Answer& about) {
@@ -166,8 +167,9 @@ bool Profile::Direction::epsilon_surely_at_most(double delta, double ceiling, co
     if (!slow_inversion()) return false;
     if (more && more->epsilon_bounds(delta).upper <= ceiling) return true;
     if (!apart()) return false;
-    const Answer known =
-        inversion_->epsilon_bounds(delta, Inversion::Effort::little).value_or(unknown(infinity));
+    const auto little = given_early() ? inverted_epsilon(delta)
+                                      : inversion_->epsilon_bounds(delta, Inversion::Effort::little);
+    const Answer known = little.value_or(unknown(infinity));
     if (beside(known, ceiling)) return known.upper <= ceiling;
     return epsilon_given_losses(delta, known, ceiling).upper <= ceiling;
 }
@@ -176,7 +178,9 @@ bool Profile::Direction::delta_surely_at_most(double epsilon, double ceiling, co
     if (!slow_inversion()) return false;
     if (more && more->delta_bounds(epsilon).upper <= ceiling) return true;
     if (!apart()) return false;
-    const Answer known = inversion_->delta_bounds(epsilon, Inversion::Effort::little).value_or(unknown(1));
+    const auto little = given_early() ? inverted_delta(epsilon)
+                                      : inversion_->delta_bounds(epsilon, Inversion::Effort::little);
+    const Answer known = little.value_or(unknown(1));
     if (beside(known, ceiling)) return known.upper <= ceiling;
     return delta_given_losses(epsilon, known, ceiling).upper <= ceiling;
 }
@@ -204,16 +208,14 @@ const Profile::Direction* Profile::Direction::looser() const {
     const std::lock_guard lock(mutex_);
     if (!std::exchange(asked_looser_, true) && inversion_)
         if (Composition more = with_other(composition_, &Pair::looser); !more.empty())
-            looser_ = std::make_unique<Direction>(std::move(more), accuracy_, memory_limit_,
-                                                  Engine::automatic, before_lattices_);
+            looser_ = other(std::move(more), accuracy_);
     return looser_.get();
 }
 
 const Profile::Direction* Profile::Direction::mirror() const {
     if (!asked_mirror_ && inversion_)
         if (Composition turned = mirrored(composition_); !turned.empty())
-            mirror_ = std::make_unique<Direction>(std::move(turned), accuracy_, memory_limit_,
-                                                  Engine::automatic, before_lattices_);
+            mirror_ = other(std::move(turned), accuracy_);
     asked_mirror_ = true;
     return mirror_.get();
 }
