@@ -194,6 +194,11 @@ Transform::Row AllocationTransform::row(double s, double step, std::size_t size,
     return row;
 }
 
+bool AllocationTransform::dear_at(double s) const {
+    const auto all = whole(s, Look::full);
+    return dear() && !(all && all->by_cut);
+}
+
 std::unique_ptr<DecayBound> AllocationTransform::decay(double s, double log_mgf) const {
     const auto all = whole(s, Look::full);
     std::optional<TurnedRatios> turned;

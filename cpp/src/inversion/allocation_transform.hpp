@@ -23,6 +23,7 @@ public:
     bool can_cut() const override { return cut_.has_value(); }
     double dropped() const override { return cut_ ? cut_->left_out() * (1 + 1e-12) : 0; }
     bool dear() const override { return !law_.add; }
+    bool dear_at(double s) const override;
     Cumulant at(double s) const override;
     Cumulant for_line(double s, double line) const override;
     Row row(double s, double step, std::size_t size, double tolerance) const override;

@@ -123,7 +123,6 @@ DirectInversion::DirectInversion(const Composition& composition, double cut_mass
         std::all_of(composition.begin(), composition.end(),
                     [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
         laplace_.emplace(a, steps_);
-    allocation_ = has_allocation(composition);
     if (answers_) find_layers();
 }
 
@@ -182,13 +181,13 @@ void DirectInversion::find_layers() {
 Layers DirectInversion::layers(double tolerance) const {
     std::vector<Layers::Kind> kinds;
     Layers::Beside beside{
-        variance_, {}, infinite(-1), infinite(+1), std::sqrt(std::max(0.0, cumulant(0).second)), allocation_};
+        variance_, {}, infinite(-1), infinite(+1), std::sqrt(std::max(0.0, cumulant(0).second))};
     for (const auto& kind : kinds_)
         if (auto parts = kind.transform->mixtures(); !parts.empty())
             kinds.push_back({std::move(parts), kind.count});
         else
             beside.company.push_back({kind.transform.get(), kind.count});
-    return Layers(kinds, std::move(beside), tolerance);
+    return Layers(kinds, std::move(beside), tolerance, in_vain_);
 }
 
 Cumulant DirectInversion::cumulant(double s, std::optional<double> line) const {

@@ -133,13 +133,14 @@ private:
     // adds A (1 - e^eps); without it e^K falls at high frequencies.
     double log_atom_ = -std::numeric_limits<double>::infinity();
     bool known_ = false, answers_ = false, has_layers_ = false, joined_ = false, company_ = false,
-         slow_ = false, allocation_ = false;
+         slow_ = false;
     LossLattice lattice_;
     double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
     double pinch_ = 0;     // how much of that is not the composition's
     std::vector<Kind> kinds_;
     double wanted_share_ = full_share;
-    std::optional<LaplaceSteps> laplace_;  // where there is nothing else
+    std::shared_ptr<std::size_t> in_vain_ = std::make_shared<std::size_t>(0);  // as Layers counts
+    std::optional<LaplaceSteps> laplace_;                                      // where there is nothing else
 };
 
 }  // namespace hockeystick

@@ -15,9 +15,8 @@ namespace {
 
 // All of these are for speed.
 constexpr std::size_t most_frequencies = 4096, least_frequencies = 20;
-// Of company whose values are dear, in all attempts together: where more are asked for nothing has come of
-// it.
-constexpr std::size_t most_dear = 4096;
+// So many dear values of company are asked for in vain.
+constexpr std::size_t most_in_vain = 1024;
 constexpr int most_rounds = 5;      // of planning and solving
 constexpr double few_steps = 8;     // so few powers of a measure do not make it fall
 constexpr double few_factors = 16;  // whose terms' moduli, to that power, tell where a bottom has fallen
@@ -30,8 +29,9 @@ constexpr double wide = 1e-3;  // beside its upper end, an interval that calls f
 
 }  // namespace
 
-Layers::Layers(const std::vector<Kind>& kinds, Beside beside, double tolerance)
-    : measures_(kinds), beside_(std::move(beside)), tolerance_(tolerance) {
+Layers::Layers(const std::vector<Kind>& kinds, Beside beside, double tolerance,
+               std::shared_ptr<std::size_t> in_vain)
+    : measures_(kinds), beside_(std::move(beside)), tolerance_(tolerance), in_vain_(std::move(in_vain)) {
     if (!measures_.any_joined()) return;
     most_at_bottom_ = most_frequencies;
     most_products_ = 1e8;
@@ -209,8 +209,8 @@ bool Layers::add_rows(std::vector<DifferenceOfPowers>& sums, const FallingSum& a
 
 // Powers that multiply both of the others; false where their values are not known.
 bool Layers::add_company(std::vector<DifferenceOfPowers>& sums, const Contour& contour, double negligible) {
-    if (beside_.dear && (spent_ += sums.size()) > most_dear) return false;
     for (const auto& [transform, count] : beside_.company) {
+        if (transform->dear_at(contour.s) && (*in_vain_ += sums.size()) > most_in_vain) return false;
         const Transform::Row row = transform->row(contour.s, contour.step, sums.size(), negligible / count);
         if (row.value.size() < sums.size()) return false;
         for (std::size_t j = 0; j < sums.size(); ++j) {
@@ -364,7 +364,10 @@ std::optional<Answer> Layers::best_of(const Try& attempt) {
         const auto answer = attempt();
         if (!answer) continue;
         if (!best || answer->upper - answer->lower < best->upper - best->lower) best = answer;
-        if (best->upper - best->lower <= wide * best->upper) break;
+        if (best->upper - best->lower <= wide * best->upper) {
+            *in_vain_ = 0;
+            break;
+        }
     }
     return best;
 }

@@ -38,10 +38,11 @@ public:
         std::vector<Company> company;
         double least_infinite = 0, most_infinite = 0;
         double deviation = 0;  // about, of the whole loss
-        bool dear = false;     // whether each value of the company takes long, as an allocation's do
     };
-    // tolerance: the share of delta that each source of error aims at.
-    Layers(const std::vector<Kind>& kinds, Beside beside, double tolerance);
+    // tolerance: the share of delta that each source of error aims at. in_vain: dear values of the company
+    // that were asked for and led to nothing, so far.
+    Layers(const std::vector<Kind>& kinds, Beside beside, double tolerance,
+           std::shared_ptr<std::size_t> in_vain = std::make_shared<std::size_t>(0));
 
     // Bounds as in Profile; empty where none were found.
     std::optional<Answer> epsilon_bounds(double delta);
@@ -127,13 +128,13 @@ private:
     double sharpness_ = 1;  // of the windows
     Beside beside_;
     double tolerance_;
+    std::shared_ptr<std::size_t> in_vain_;
     // Speed: the frequencies for the bottom, and nodes times frequencies of a contour. Where parts are joined
     // the terms that are summed fall, so that more of both are worth their time.
     std::size_t most_at_bottom_ = 300;
     double most_products_ = 3e7;
     std::vector<double> layer_tilt_, bottom_tilt_;  // of the last saddles, to begin the next search at
     std::vector<Contour> contours_;
-    std::size_t spent_ = 0;  // values of dear company
     struct Light {
         double tilt, log_bound;
     };

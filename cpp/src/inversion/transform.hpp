@@ -71,6 +71,8 @@ public:
     // Whether values take long: longer than a steep bound of those left out, and than their last digits are
     // worth.
     virtual bool dear() const { return false; }
+    // Whether those at this tilt do.
+    virtual bool dear_at(double /*s*/) const { return dear(); }
     // For all high frequencies at once. log_mgf: an upper bound on ln M(s).
     virtual std::unique_ptr<DecayBound> decay(double s, double log_mgf) const = 0;
 
