@@ -447,6 +447,16 @@ def test_many_atoms_beside_allocations_are_close(process, adjacency, delta):
         assert alone.lower <= high
 
 
+def test_beside_truncated_batches_of_few_hits_far_down_epsilon_is_close():
+    """Half of delta was left open, as nothing was known from above where the allocation's losses had been asked about at few points."""
+    process = hs.RandomAllocation(5.435, 27) + hs.TruncatedPoissonSampled(6.548, 13506, 2.408e-05, 3)
+    found = hs.account(process, adjacency="zero_out").epsilon_bounds(5.7e-26)
+    assert 0 < found.lower <= found.upper <= found.lower * (1 + 1e-4)
+    # The allocation alone spends no more.
+    alone = hs.account(hs.RandomAllocation(5.435, 27), adjacency="zero_out").epsilon_bounds(5.7e-26)
+    assert alone.lower <= found.upper
+
+
 def test_far_down_the_noise_alone_bounds_from_above_although_something_is_known_from_below():
     """Some steps alone are a lower bound, which is no reason to leave out what lattices of the noise say: they made 73.08 of 75.66."""
     found = hs.account(

@@ -75,6 +75,11 @@ Budget whole_budget(Inversion::Effort effort, bool layers = false) {
     return budget;
 }
 
+// Whether somebody else answers a curve sooner.
+bool brief(Inversion::Effort effort) {
+    return effort == Inversion::Effort::little || effort == Inversion::Effort::cut;
+}
+
 void keep(std::optional<Answer>& best, const std::optional<Answer>& answer) {
     if (relative_gap(answer) < relative_gap(best)) best = answer;
 }
@@ -171,21 +176,25 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, bool
     }
 }
 
-// Layers, unless they were asked, and beside allocations very many frequencies, where it is these that are
-// missing.
+// With all effort layers, unless they were asked, and beside allocations very many frequencies, where it is
+// these that are missing.
 template <class AskDirect, class AskLayers, class AboutDelta>
 void Inversion::ask_at_last(std::optional<Answer>& best, double enough, bool fits, bool asked_layers,
-                            AskDirect ask_direct, AskLayers ask_layers, AboutDelta delta) const {
+                            Effort effort, AskDirect ask_direct, AskLayers ask_layers,
+                            AboutDelta delta) const {
     if (allocation_ && !(delta(best) > least_at_last)) return;
-    if (!asked_layers && relative_gap(best) >= enough) keep(best, ask_layers());
+    const bool all = effort == Effort::all;
+    if (all && !asked_layers && relative_gap(best) >= enough) keep(best, ask_layers());
     const auto missing = [&] {
         return allocation_ && relative_gap(best) >= enough && !(best && best->round_off > best->truncation);
     };
     const Budget most{.frequencies = std::min(frequencies_at_last, most_frequencies_)};
     if (direct_->can_cut() && missing())
         keep(best, ask_direct(without(largest_shares[0] * delta(best)), most));
-    if (fits && missing()) keep(best, ask_direct(*direct_, most));
+    if (all && fits && missing()) keep(best, ask_direct(*direct_, most));
 }
+
+bool Inversion::cuts_alone(Effort effort) const { return effort == Effort::cut && direct_->can_cut(); }
 
 // In company the whole transform often falls without layers.
 bool Inversion::layers_soon(bool dear) const {
@@ -219,6 +228,7 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, Effort effo
         left &= !answer;
         return answer;
     });
+    fits &= !cuts_alone(effort);
     const bool layers = layers_soon(effort == Effort::all);
     bool cut = false;
     const auto ask_cut = [&](bool asked) {
@@ -240,7 +250,8 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, Effort effo
     if (layers) unless(std::min(enough, poor_gap), ask_layers);
     if (left) unless_enough([&] { return ask_epochs(true); });
     ask_cut(fits);
-    if (effort == Effort::all) ask_at_last(best, enough, fits, layers, ask_direct, ask_layers, delta);
+    if (effort != Effort::some)
+        ask_at_last(best, enough, fits, layers, effort, ask_direct, ask_layers, delta);
     return best;
 }
 
@@ -327,7 +338,7 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
     };
     Budget budget;
     if (layers_soon(false)) budget.worst = curve_gap_;
-    if (effort == Effort::little) {
+    if (brief(effort)) {
         budget.frequencies = frequencies_of_curve;
         budget.quick = true;  // Dear bounds of what is left out would be looked for at each point.
     }
@@ -337,7 +348,7 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
     if (direct_->joined()) by_layers(layer_tolerance_);
     if (direct_->answers())
         narrow([&](const auto& open) { return direct_->delta_curve(open, budget, sharing); });
-    if (direct_->noise_helps() && effort != Effort::little)
+    if (direct_->noise_helps() && !brief(effort))
         narrow([&](const auto& open) {
             return DirectInversion(composition_, beside_curve)
                 .curve_with_noise(open, noisy_share * curve_gap_, most_frequencies_);
@@ -374,7 +385,7 @@ std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double
     for (const std::size_t i : left) open.push_back(epsilons[i]);
     little = little_from(std::move(open));
     std::erase_if(left, [&](std::size_t i) { return epsilons[i] >= little; });
-    if (effort != Effort::little) ask_alone(epsilons, left, dear, curve);
+    if (!brief(effort)) ask_alone(epsilons, left, dear, curve);
     return curve;
 }
 
@@ -414,6 +425,7 @@ std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double
     return curve;
 }
 
+bool Inversion::takes_noise() const { return direct_->noise_helps(); }
 bool Inversion::quick() const { return !slow_ && !direct_->slow() && direct_->answers(); }
 
 double Inversion::chernoff_epsilon(double delta) const {

@@ -33,9 +33,10 @@ public:
                                          std::size_t memory_limit = std::size_t{1} << 30);
     ~Inversion();
 
-    // What may be tried: what takes little, where somebody else may answer sooner; all but layers of joined
-    // pairs, and a pinch of noise; or these, too.
-    enum class Effort { little, some, all };
+    // What may be tried: what takes little, where somebody else may answer sooner; or beside allocations also
+    // very many frequencies of what can be cut, each of which takes little; all but layers of joined pairs,
+    // and a pinch of noise; or these, too.
+    enum class Effort { little, cut, some, all };
     // Bounds as in Profile; empty where the transform decays too slowly, or no saddle was found.
     std::optional<Answer> epsilon_bounds(double delta, Effort effort = Effort::all) const;
     std::optional<Answer> delta_bounds(double epsilon, Effort effort = Effort::all) const;
@@ -45,8 +46,9 @@ public:
                                                    Effort effort = Effort::all) const;
     // The same at no more than the accuracy, so that each contour serves as many neighbours as it can.
     std::vector<std::optional<Answer>> rough_curve(std::span<const double> epsilons) const;
-    // Whether that takes next to no time, whatever delta is.
+    // Whether that takes next to no time, whatever delta is; or a pinch of noise, as there are atoms.
     bool quick() const;
+    bool takes_noise() const;
     // An upper bound on eps(delta) that is finite wherever some moment is, and never tight.
     double chernoff_epsilon(double delta) const;
     // As loose, for delta(epsilon).
@@ -63,6 +65,8 @@ private:
     // Whether layers are likely to be needed, so that what comes before them must be quick. dear: whether
     // those of joined pairs are worth their time.
     bool layers_soon(bool dear) const;
+    // Whether nothing is asked of what is not cut.
+    bool cuts_alone(Effort effort) const;
     bool fits(double delta) const;
     // Whether its bounds are about as far apart as what was left out.
     static bool lacks(const std::optional<Answer>& best, double dropped);
@@ -85,7 +89,7 @@ private:
     void without_largest(std::optional<Answer>& best, double enough, bool fits, Effort effort,
                          AskDirect ask_direct, AboutDelta delta) const;
     template <class AskDirect, class AskLayers, class AboutDelta>
-    void ask_at_last(std::optional<Answer>& best, double enough, bool fits, bool asked_layers,
+    void ask_at_last(std::optional<Answer>& best, double enough, bool fits, bool asked_layers, Effort effort,
                      AskDirect ask_direct, AskLayers ask_layers, AboutDelta delta) const;
     template <class AskDirect, class AboutDelta>
     std::optional<Answer> epochs_quickly(const std::optional<Answer>& best, AskDirect ask_direct,

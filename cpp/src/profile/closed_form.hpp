@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "lattice/tail_table.hpp"
 #include "numerics/constants.hpp"
 #include "profile/answers.hpp"
+#include "profile/merged_outcomes.hpp"
 #include "profile/outcomes.hpp"
 
 namespace hockeystick {
@@ -40,15 +42,13 @@ public:
     // The sum over all outcomes, if they are no more than `most`. infinite: their mass at +inf.
     static std::optional<ClosedForm> of_outcomes(const Composition& composition, std::size_t most,
                                                  const Answer& infinite) {
-        const auto outcomes = Outcomes::of(composition, most);
-        if (!outcomes) return {};
-        return ClosedForm(
-            [outcomes, infinite](double epsilon, bool upper) {
-                const double lower = outcomes->delta(epsilon, false) + infinite.lower,
-                             most_of_it = outcomes->delta(epsilon, true) + infinite.upper;
-                return rounded(upper ? most_of_it : lower, 4 * u * most_of_it, epsilon, upper);
-            },
-            infinite.upper > 0);
+        auto outcomes = Outcomes::of(composition, most);
+        return outcomes ? std::optional(sum_over(std::move(outcomes), infinite)) : std::nullopt;
+    }
+    // The same of outcomes that may have been put together.
+    static ClosedForm of_outcomes(const MergedOutcomes& outcomes, Answer infinite) {
+        infinite.upper += outcomes.lost;
+        return sum_over(std::make_shared<const Outcomes>(outcomes.lower, outcomes.upper), infinite);
     }
 
     Answer delta(double epsilon) const {
@@ -89,6 +89,16 @@ private:
         // Proof: what is no number bounds nothing; minima and maxima would take it for either end.
         if (std::isnan(moved)) return {upper ? 1.0 : least, 1.0};
         return {std::clamp(moved, least, 1.0), error};
+    }
+
+    static ClosedForm sum_over(std::shared_ptr<const Outcomes> outcomes, const Answer& infinite) {
+        return ClosedForm(
+            [outcomes = std::move(outcomes), infinite](double epsilon, bool upper) {
+                const double lower = outcomes->delta(epsilon, false) + infinite.lower,
+                             most_of_it = outcomes->delta(epsilon, true) + infinite.upper;
+                return rounded(upper ? most_of_it : lower, 4 * u * most_of_it, epsilon, upper);
+            },
+            infinite.upper > 0);
     }
 
     // The composition is between the two (docs/accounting/bounds.md, "Layers of losses", its end).

@@ -3,11 +3,12 @@
 //   1. beyond the largest losses or next to their sum: SupportEnd;
 //   2. a closed form, or the sum over all outcomes where these are few: ClosedForm;
 //   3. at eps < 0, of allocations, P and Q in each other's places: direction_beside.cpp;
-//   4. the inverse of the transform: Inversion; beside allocations, where that is not close at little effort,
+//   4. of a few atoms on no lattice, sums over outcomes that are put together: near_outcomes.hpp;
+//   5. the inverse of the transform: Inversion; beside allocations, where that is not close at little effort,
 //      what is left of it given each outcome of the atoms, and after all effort what is left given each loss
 //      of the allocations: GivenOutcomes;
-//   5. what takes little: Chernoff's bound, single steps, the frequent steps alone (parts.hpp);
-//   6. lattices: LatticeEngine, beside an allocation of its noise alone.
+//   6. what takes little: Chernoff's bound, single steps, the frequent steps alone (parts.hpp);
+//   7. lattices: LatticeEngine, beside an allocation of its noise alone; and at last such sums of all else.
 // Lower bounds of pairs that are more than their mechanism come from a Direction of what lies below them;
 // upper bounds, where they are wide, also from one of looser pairs that are simpler.
 #pragma once
@@ -33,6 +34,7 @@
 #include "profile/coupling_engine.hpp"
 #include "profile/given_outcomes.hpp"
 #include "profile/lattice_engine.hpp"
+#include "profile/near_outcomes.hpp"
 #include "profile/parts.hpp"
 #include "profile/support_end.hpp"
 
@@ -67,6 +69,9 @@ public:
         if (stands_in_ && !inversion_)
             throw std::invalid_argument("Profile: these pairs are answered by inversion alone");
         composition_ = composition;
+        sums_first_ =
+            summed_ && inversion_ && inversion_->takes_noise() && total_steps(composition) <= few_steps &&
+            std::ranges::all_of(composition, [](const auto& step) { return only_atoms(*step.first); });
         if (engine == Engine::prv) coupling_.emplace(composition, memory_limit);
         if (Composition less = lower_composition(composition); !less.empty())
             lower_ =
@@ -168,10 +173,21 @@ private:
     // speed: what of an allocation's losses is left out, of P's mass and of delta; how many are told apart.
     static constexpr double negligible_losses = 1e-10;
     static constexpr std::size_t most_losses = 2048;
+    static constexpr double fine_of_losses = 0.01;
+    // speed: of more steps sums over outcomes that are put together take longer than noise, or than very many
+    // frequencies beside allocations.
+    static constexpr std::uint64_t few_steps = 100;
+    // speed: how closely these are asked for, beside the accuracy, before anything else and at last, and
+    // which of the first answers will do; how many products of masses they may take; how often delta is
+    // guessed anew.
+    static constexpr double finest_of_sums = 1e-3, fine_of_sums = 0.03, good_of_sums = 0.1,
+                            few_products = 1e8, most_products = 2e9;
+    static constexpr int most_guesses = 6;
     // speed: transforms of allocations leave out 1e-60; next to that nothing comes of their losses.
     static constexpr double least_told_apart = 1e-50;
     // speed: by how much more of them must have narrowed an answer to be worth another look.
-    static constexpr double worth_more_losses = 0.5;
+    static constexpr double worth_more_losses = 0.8;
+    static constexpr int most_passes = 6;
     // speed: nobody looks for less of what a mirror says.
     static constexpr double negligible_of_mirror = 1e-16;
     // speed: how many points of a curve of next to no delta are bounded one by one.
@@ -195,6 +211,8 @@ private:
     const Given* given() const;
     // Beside allocations that comes before what is dear, elsewhere after all else.
     bool given_early() const { return stands_in_ && given(); }
+    // The same of their own losses, where a few steps beside them take noise.
+    bool losses_early() const { return apart() && apart()->others->sums_first_; }
     bool given_last() const { return !stands_in_ && given(); }
     // Where `best` is not close; if that is in vain, all that the inversion may try. keep_given: of a curve,
     // what is open below that point; known: of each at least, or 0.
@@ -204,7 +222,24 @@ private:
                     std::vector<std::optional<Answer>>& curve) const;
     // This one, or what a lattice knows of it, as what is left given an outcome of something else.
     GivenOutcomes::Rest as_rest() const;
-    static GivenOutcomes::Rest as_rest(const LatticeEngine::TablesPtr& lattice);
+    static GivenOutcomes::Rest as_rest(const LatticeEngine::TablesPtr& lattice,
+                                       const std::optional<ClosedForm>& sums = {});
+    // Outcomes that are put together, where noise and lattices take longer or round-off hides delta from
+    // them.
+    const ByNearOutcomes& epsilon_by_sums(double delta, double products) const;
+    const ByNearOutcomes& delta_by_sums(double epsilon, const Answer& about, double products) const;
+    void keep_sums(std::span<const double> epsilons, std::vector<std::optional<Answer>>& curve) const;
+    std::vector<std::optional<Answer>> curve_by_sums(std::span<const double> epsilons) const;
+    static Answer named_by_sums(Answer answer) {
+        answer.engine = by_sums;
+        return answer;
+    }
+    double accuracy_of_sums(double products) const {
+        return (products > few_products ? fine_of_sums : finest_of_sums) * accuracy_;
+    }
+    static Answer with_sums(const ByNearOutcomes& sums, const Answer& best) {
+        return sums.form ? both(sums.answer, best) : best;
+    }
     // Given each loss of the allocations: these alone, and what is beside them; null where nothing is.
     struct Apart {
         std::unique_ptr<Direction> allocations, others;
@@ -250,20 +285,18 @@ private:
         return lattices_;
     }
 
-    // Lattices of more than the mechanisms bound from above alone, and only where nothing else is known;
-    // Gaussians need none. What is less bounds from below, where that may be nearer.
+    // Of all engines, one after another, as far as it takes (direction_whole.cpp).
+    Answer epsilon_of_whole(double delta, Answer best) const;
+    Answer delta_of_whole(double epsilon) const;
+    Answer delta_at_last(double epsilon, Answer best) const;
+    // By sums first where these take little, the inversion, and beside allocations given outcomes or losses;
+    // whether that is close.
+    bool epsilon_by_inversion(double delta, Answer& best) const;
+    bool delta_by_inversion(double epsilon, Answer& best) const;
     template <class Ask, class AskLess>
-    Answer with_lattice(Answer best, Ask ask, AskLess ask_less) const {
-        if (!stands_in_) return both(best, ask());
-        if (known_closely(best, near_enough)) return best;
-        if (!unamplified_) best.upper = std::min(best.upper, ask().upper);
-        if (!less_)
-            less_ = std::make_unique<Direction>(lower_composition(on_lattices(composition_)), rough_gap,
-                                                std::min(memory_limit_, memory_of_less), Engine::automatic,
-                                                before_lattices_);
-        best.lower = std::max(best.lower, std::min(best.upper, ask_less(*less_).lower));
-        return best;
-    }
+    Answer with_lattice(Answer best, Ask ask, AskLess ask_less) const;
+    Answer with_frequent(Answer best, double delta) const;
+    Answer with_chernoff(Answer best, double epsilon) const;
 
     // Below the largest loss delta is positive, however little of it a double holds.
     double least_delta(double epsilon) const { return epsilon < max_loss_ ? smallest_double : 0.0; }
@@ -285,22 +318,11 @@ private:
     }
     // Beside allocations atoms keep transforms from falling, while what is given their outcomes is quick.
     Inversion::Effort effort() const {
-        return given_early() ? Inversion::Effort::little : Inversion::Effort::all;
+        if (given_early()) return Inversion::Effort::little;
+        return losses_early() ? Inversion::Effort::cut : Inversion::Effort::all;
     }
     // Which may be nothing where every engine is lost among the rounding of the steps.
     double most_apart() const { return steps_apart(on_lattices(composition_)); }
-
-    // Where delta is less than rare steps alone are worth, engines may know nothing from below, after long
-    // searches.
-    Answer with_frequent(Answer best, double delta) const {
-        const Composition left = frequent(composition_);
-        if (left.empty()) return best;
-        const Direction rest(left, accuracy_, memory_limit_, Engine::automatic, before_lattices_);
-        const Answer found = rest.epsilon_bounds(delta);
-        best.lower = std::max(best.lower, std::min(best.upper, found.lower));
-        if (best.engine.empty()) best.engine = found.engine;
-        return best;
-    }
 
     // Which eps never exceeds; infinite losses count however little of them a double holds.
     double most_epsilon() const {
@@ -356,47 +378,6 @@ private:
         return epsilon_of_whole(delta, best);
     }
 
-    // The inversion's, and beside allocations that given each outcome of the atoms; whether that is close.
-    bool epsilon_by_inversion(double delta, Answer& best) const {
-        if (const auto& inverted = inverted_epsilon(delta)) {
-            best = both(capped(*inverted, delta), best);
-            if (fully_known(*inverted)) return true;
-        }
-        if (given_early()) best = epsilon_given(delta, best);
-        if (!known_closely(best, accuracy_) && apart()) best = epsilon_given_losses(delta, best);
-        return known_closely(best, accuracy_);
-    }
-
-    // Whether the frequent steps are worth asking alone.
-    bool open_beside_chernoff(const Answer& best) const {
-        return inversion_ && !stands_in_ && std::isfinite(best.upper) && !close(best, near_enough);
-    }
-
-    Answer epsilon_of_whole(double delta, Answer best) const {
-        const std::lock_guard lock(mutex_);
-        // An inversion that takes long would look in vain.
-        const bool apart_first = inversion_ && !inversion_->quick();
-        if (apart_first && most_apart() <= delta) return exact(0);
-        if (epsilon_by_inversion(delta, best)) return best;
-        if (const auto ending = end_.epsilon(delta)) {
-            best = both(best, *ending);
-            if (close(best, accuracy_)) return best;
-        }
-        if (most_apart() <= delta) return exact(0);
-        if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
-        if (open_beside_chernoff(best)) {
-            best = with_frequent(best, delta);
-            if (close(best, accuracy_)) return best;
-        }
-        // The curve may be so flat there that bounds of epsilon are wide, though those of delta are not.
-        const double well_below = delta - well_known * (delta - end_.infinity_mass().upper);
-        if (inverted_delta(best.upper).value_or(exact(0)).lower >= well_below) return best;
-        best = with_lattice(
-            best, [&] { return lattices().epsilon(delta, accuracy_, most_epsilon()); },
-            [&](const Direction& less) { return less.epsilon_bounds(delta); });
-        return close(best, accuracy_) || !given_last() ? best : epsilon_given(delta, best);
-    }
-
     // Whether one of these says so. A lattice this coarse takes less than an inversion that is slow.
     template <class Chernoff, class Lattice, class Inverted>
     bool coarsely(Chernoff by_chernoff, Lattice by_lattice, Inverted by_inversion) const {
@@ -439,51 +420,6 @@ private:
         if (const auto known = at_once(epsilon)) return *known;
         if (const auto turned = by_mirror(epsilon)) return *turned;
         return delta_of_whole(epsilon);
-    }
-
-    bool delta_by_inversion(double epsilon, Answer& best) const {
-        if (const auto& inverted = inverted_delta(epsilon)) {
-            best = both(*inverted, best);
-            if (fully_settled(*inverted)) return true;
-        }
-        if (given_early()) best = delta_given(epsilon, best);
-        if (!settled(best) && apart()) best = delta_given_losses(epsilon, best);
-        return settled(best);
-    }
-
-    Answer delta_of_whole(double epsilon) const {
-        if (coupling_) {
-            before_lattices();
-            return coupling_->delta(epsilon, accuracy_);
-        }
-        Answer best = known_of(epsilon);
-        if (needs_no_engine(best)) return best;
-        const std::lock_guard lock(mutex_);
-        if (may_be_nothing(epsilon) && nothing_from({epsilon}, smallest_double) == epsilon)
-            return less_than_any_double();
-        if (delta_by_inversion(epsilon, best)) return best;
-        if (epsilon >= 0) best.upper = std::min(best.upper, most_apart());
-        best = with_chernoff(best, epsilon);
-        if (!stands_in_ && inversion_ && !settled(best))
-            best = both(best, by_single_steps(composition_, epsilon));
-        if (settled(best) || (best.upper <= no_delta && (best.lower > 0) != stands_in_)) return best;
-        best = with_lattice(
-            best, [&] { return lattices().delta(epsilon, accuracy_); },
-            [&](const Direction& less) { return less.delta_bounds(epsilon); });
-        return settled(best) || !given_last() ? best : delta_given(epsilon, best);
-    }
-
-    // Chernoff's bound, which beside an allocation, where it takes long, need say no more than that there is
-    // next to nothing.
-    Answer with_chernoff(Answer best, double epsilon) const {
-        if (!inversion_) return best;
-        if (stands_in_ && !(best.lower > 0) && inversion_->surely_below(epsilon, no_delta)) {
-            best.upper = std::min(best.upper, no_delta);
-            return best;
-        }
-        best.upper = std::min(best.upper, inversion_->chernoff_delta(epsilon));
-        best.lower = std::min(best.lower, best.upper);
-        return best.upper <= smallest_double ? less_than_any_double() : best;
     }
 
     // Whether a delta is known as closely as is asked for, or as its few digits next to the smallest double
@@ -550,7 +486,8 @@ private:
     Composition composition_;
     SupportEnd end_;
     double max_loss_;
-    bool summed_ = false;  // closed_ is a sum over all outcomes, whose masses may be unsure
+    bool summed_ = false;      // closed_ is a sum over all outcomes, whose masses may be unsure
+    bool sums_first_ = false;  // there are atoms alone, on no lattice, that transforms need noise for
     bool stands_in_;  // some pair is replaced by another one for lattices, which is more than its mechanism
 
     // Who answers, and of which pairs. Of the composition's own pairs:
@@ -567,6 +504,10 @@ private:
     mutable std::unique_ptr<Direction> less_;
     mutable Mutex mutex_;
     mutable Inverted inverted_epsilon_, inverted_delta_;
+    mutable struct {
+        double delta = not_a_number, epsilon = not_a_number, products = 0;
+        ByNearOutcomes found;
+    } sums_;
     // Made when they are needed: the whole given each outcome of its atoms, or each loss of its allocations;
     // P and Q in each other's places; and looser pairs.
     mutable std::optional<Given> given_;

@@ -11,6 +11,21 @@
 namespace hockeystick {
 namespace {
 
+// What a lattice says; below 0, where its tilt may leave it little to say, also by chords of a convex
+// function of e^eps that is 1 at 0.
+Answer by_lattice(const LatticeEngine::Tables& tables, double epsilon) {
+    // Speed: which chords.
+    constexpr int chords = 8;
+    Answer answer = LatticeEngine::delta_by(tables, epsilon);
+    double at = 0.5 * epsilon;
+    for (int i = 0; epsilon < 0 && i < chords; ++i, at *= i + 1 < chords ? 0.5 : 0) {
+        const double gap = std::expm1(epsilon - at), there = LatticeEngine::delta_by(tables, at).upper;
+        answer.upper = std::min(answer.upper, (there + gap * (there - 1)) * (1 + 8 * u));
+    }
+    answer.lower = std::min(answer.lower, answer.upper);
+    return answer;
+}
+
 bool beside(const Answer& found, double ceiling) { return found.upper <= ceiling || found.lower > ceiling; }
 
 }  // namespace
@@ -31,11 +46,14 @@ GivenOutcomes::Rest Profile::Direction::as_rest() const {
             }};
 }
 
-GivenOutcomes::Rest Profile::Direction::as_rest(const LatticeEngine::TablesPtr& lattice) {
-    return {[lattice](auto epsilons) {
+GivenOutcomes::Rest Profile::Direction::as_rest(const LatticeEngine::TablesPtr& lattice,
+                                                const std::optional<ClosedForm>& sums) {
+    return {[lattice, sums](auto epsilons) {
                 std::vector<Answer> deltas;
-                for (const double epsilon : epsilons)
-                    deltas.push_back(LatticeEngine::delta_by(*lattice, epsilon));
+                for (const double epsilon : epsilons) {
+                    deltas.push_back(by_lattice(*lattice, epsilon));
+                    if (sums) deltas.back() = both(deltas.back(), sums->delta(epsilon));
+                }
                 return deltas;
             },
             [](const auto&, double) { return not_a_number; }};
@@ -107,15 +125,17 @@ Answer Profile::Direction::given_losses(double delta, Answer best, const GivenOu
     const auto range = delta > least_told_apart ? apart()->losses(delta) : std::nullopt;
     if (!range) return best;
     std::vector<double> points = first_points(range->first, range->second);
-    for (double before = infinity;;) {
+    double before = infinity;
+    for (int pass = 1;; ++pass) {
         const GivenOutcomes outcomes(outcomes_of_curve(points, apart()->allocations->delta_curve(points)),
                                      exact(0));
         best = both(ask(outcomes, best), best);
         const double gap = best.upper - best.lower;
-        if (near(best) || !(gap < worth_more_losses * std::exchange(before, gap))) return best;
-        if (points.size() >= most_losses) return best;
-        const double wanted = std::sqrt(gap / (accuracy_ * best.upper)),
-                     count = std::clamp(1.2 * wanted, 2.0, 16.0) * static_cast<double>(points.size());
+        const bool narrower = gap < worth_more_losses * std::exchange(before, gap);
+        if (near(best) || pass == most_passes || (std::isfinite(gap) && !narrower)) return best;
+        const double wanted = std::sqrt(gap / (fine_of_losses * accuracy_ * best.upper)),
+                     count = std::clamp(std::isfinite(gap) ? 1.2 * wanted : 4.0, 2.0, 16.0) *
+                             static_cast<double>(points.size());
         points = finer_points(points, outcomes.shares(where(best), rest),
                               std::min(most_losses, static_cast<std::size_t>(count)));
     }
@@ -130,7 +150,13 @@ Answer Profile::Direction::epsilon_given_losses(double delta, Answer best, doubl
     } else {
         const std::lock_guard lock(others.mutex_);
         guess = others.lattices().epsilon(delta, accuracy_, others.most_epsilon());
-        rest = as_rest(others.lattices_.last());
+        const LatticeEngine::TablesPtr lattice = others.lattices_.last();
+        rest = as_rest(lattice);
+        if (!known_closely(guess, accuracy_)) {
+            const ByNearOutcomes& sums = others.epsilon_by_sums(delta, most_products);
+            guess = with_sums(sums, guess);
+            rest = as_rest(lattice, sums.form);
+        }
     }
     // The steps together spend no less than some of them, and seldom more than both alone.
     best.lower = std::max(best.lower, std::min(best.upper, guess.lower));
@@ -140,8 +166,13 @@ Answer Profile::Direction::epsilon_given_losses(double delta, Answer best, doubl
         [&](const GivenOutcomes& outcomes, const Answer& known) {
             return outcomes.epsilon_bounds(delta, std::isfinite(known.upper) ? known : guess, rest);
         },
-        [](const Answer& found) { return found.upper; },
-        [&](const Answer& found) { return beside(found, ceiling) || close(found, accuracy_); });
+        [&](const Answer& found) {
+            const double high = std::isfinite(found.upper) ? found.upper : guess.upper;
+            return std::midpoint(found.lower > 0 ? found.lower : high, high);
+        },
+        [&](const Answer& found) {
+            return beside(found, ceiling) || known_closely(found, fine_of_losses * accuracy_);
+        });
 }
 
 Answer Profile::Direction::delta_given_losses(double epsilon, Answer best, double ceiling) const {
@@ -149,8 +180,10 @@ Answer Profile::Direction::delta_given_losses(double epsilon, Answer best, doubl
     GivenOutcomes::Rest rest = others.as_rest();
     if (!others.closed_) {
         const std::lock_guard lock(others.mutex_);
-        others.lattices().delta(epsilon, accuracy_);
-        rest = as_rest(others.lattices_.last());
+        const Answer found = others.lattices().delta(epsilon, accuracy_);
+        const LatticeEngine::TablesPtr lattice = others.lattices_.last();
+        rest = settled(found) ? as_rest(lattice)
+                              : as_rest(lattice, others.delta_by_sums(epsilon, found, most_products).form);
     }
     const double least = std::max({best.lower, rest.deltas({&epsilon, 1}).front().lower,
                                    apart()->allocations->delta_bounds(epsilon).lower});

@@ -53,23 +53,56 @@ std::vector<Answer> Profile::Direction::rough_curve(std::span<const double> epsi
     return curve;
 }
 
-// As delta_alone, but for what a neighbour's lattice answers as closely as is asked for, or hardly less
-// closely than for the neighbour; empty where lattices say next to nothing.
-std::vector<std::optional<Answer>> Profile::Direction::one_by_one(std::span<const double> epsilons) const {
-    using Tables = LatticeEngine::TablesPtr;
-    bool wide = false;
-    return curve_by_lines<Tables>(
+void Profile::Direction::keep_sums(std::span<const double> epsilons,
+                                   std::vector<std::optional<Answer>>& curve) const {
+    if (!sums_first_) return;
+    std::vector<double> inside;
+    for (std::size_t i = 0; i < epsilons.size(); ++i)
+        if (!curve[i]) inside.push_back(epsilons[i]);
+    // Beyond which sums would be asked about next to nothing.
+    double little = infinity;
+    inversion_->delta_curve(inside, little, Inversion::Effort::little);
+    ask_together(
+        epsilons, [&](std::size_t i) { return !curve[i] && epsilons[i] < little; },
+        [&](const auto& open) { return curve_by_sums(open); },
+        [&](std::size_t i, const std::optional<Answer>& found) {
+            if (found && settled(*found)) curve[i] = found;
+        });
+}
+
+std::vector<std::optional<Answer>> Profile::Direction::curve_by_sums(std::span<const double> epsilons) const {
+    return curve_by_lines<ClosedForm>(
         epsilons, {accuracy_},
-        [&](double epsilon, std::optional<Tables>& lattice) {
-            lattice.reset();
+        [&](double epsilon, std::optional<ClosedForm>& form) {
+            const ByNearOutcomes& sums = delta_by_sums(epsilon, unknown(1), few_products);
+            form = sums.form;
+            return form ? std::optional(sums.answer) : std::nullopt;
+        },
+        [&](const ClosedForm& form, double epsilon) { return named_by_sums(form.delta(epsilon)); });
+}
+
+// As delta_alone, but for what a neighbour's lattice, or the outcomes that it put together, answer as closely
+// as is asked for, or hardly less closely than for the neighbour; empty where lattices say next to nothing.
+std::vector<std::optional<Answer>> Profile::Direction::one_by_one(std::span<const double> epsilons) const {
+    using Lines = std::function<Answer(double)>;
+    bool wide = false;
+    return curve_by_lines<Lines>(
+        epsilons, {accuracy_},
+        [&](double epsilon, std::optional<Lines>& lines) {
+            lines.reset();
             const Answer answer = delta_alone(epsilon);
             wide = !settled(answer);
             const std::lock_guard lock(mutex_);
-            if (answer.engine == "fft" && !stands_in_) lattice = lattices_.last();
+            if (answer.engine == "fft" && !stands_in_)
+                lines = [lattice = lattices_.last()](double at) {
+                    return LatticeEngine::delta_by(*lattice, at);
+                };
+            if (answer.engine == by_sums && sums_.found.form)
+                lines = [form = *sums_.found.form](double at) { return named_by_sums(form.delta(at)); };
             return std::optional(answer);
         },
-        [&](const Tables& lattice, double epsilon) {
-            const Answer answer = LatticeEngine::delta_by(*lattice, epsilon);
+        [&](const Lines& lines, double epsilon) {
+            const Answer answer = lines(epsilon);
             return wide || settled(answer) ? std::optional(answer) : std::nullopt;
         });
 }
@@ -111,6 +144,7 @@ std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
     for (std::size_t i = 0; i < epsilons.size(); ++i)
         if (!curve[i] && epsilons[i] >= end) curve[i] = less_than_any_double();
     double little = infinity;
+    keep_sums(epsilons, curve);
     std::vector<double> about(epsilons.size());
     std::vector<std::pair<std::size_t, std::optional<Answer>>> littles;
     ask_together(

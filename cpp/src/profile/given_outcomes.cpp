@@ -93,10 +93,7 @@ GivenOutcomes::GivenOutcomes(MergedOutcomes outcomes, const Answer& infinite)
 
 std::optional<GivenOutcomes> GivenOutcomes::of(const Composition& composition) {
     Composition part, rest;
-    for (const auto& step : composition) {
-        const auto law = step.first->loss_law();
-        (law && law->pieces.empty() ? part : rest).push_back(step);
-    }
+    for (const auto& step : composition) (only_atoms(*step.first) ? part : rest).push_back(step);
     if (part.empty() || rest.empty()) return {};
     auto outcomes = MergedOutcomes::of(part);
     if (!outcomes) return {};

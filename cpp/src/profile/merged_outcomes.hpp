@@ -11,6 +11,9 @@
 
 namespace hockeystick {
 
+// Whether a loss is made of atoms alone.
+bool only_atoms(const Pair& pair);
+
 struct MergedOutcomes {
     // Finite losses in increasing order and their P-masses, both from below or both from above, as many.
     std::vector<Outcomes::Term> lower, upper;

@@ -121,7 +121,8 @@ std::vector<Outcomes::Outcome> Outcomes::all(const Composition& composition, std
 
 std::shared_ptr<const Outcomes> Outcomes::of(const Composition& composition, std::size_t most) {
     const std::vector<Outcome> outcomes = all(composition, most);
-    return outcomes.empty() ? nullptr : std::shared_ptr<const Outcomes>(new Outcomes(outcomes));
+    if (outcomes.empty()) return nullptr;
+    return std::make_shared<const Outcomes>(bounded(outcomes, false), bounded(outcomes, true));
 }
 
 std::vector<Outcomes::Term> Outcomes::terms(const Composition& composition, std::size_t most, bool upper) {

@@ -14,14 +14,18 @@ public:
     // Null where some loss is not made of atoms, or there are more outcomes than `most`.
     static std::shared_ptr<const Outcomes> of(const Composition& composition, std::size_t most);
 
+    // These, in increasing order, from below and from above.
+    struct Term {
+        double loss, mass;
+    };
+    Outcomes(const std::vector<Term>& lower, const std::vector<Term>& upper)
+        : upper_(side(upper)), lower_(side(lower)) {}
+
     // What finite losses add to delta(eps), from above or from below.
     double delta(double epsilon, bool upper) const;
 
     // The finite losses of all outcomes and their P-masses, both from above or both from below, in increasing
     // order; empty where `of` is null.
-    struct Term {
-        double loss, mass;
-    };
     static std::vector<Term> terms(const Composition& composition, std::size_t most, bool upper);
 
 private:
@@ -34,8 +38,6 @@ private:
         std::vector<double> loss, delta, mass;
     };
 
-    explicit Outcomes(const std::vector<Outcome>& outcomes)
-        : upper_(side(bounded(outcomes, true))), lower_(side(bounded(outcomes, false))) {}
     static std::vector<Outcome> of_kind(const std::vector<LossAtom>& atoms, std::size_t steps);
     static std::vector<Outcome> all(const Composition& composition, std::size_t most);
     static std::vector<Term> bounded(const std::vector<Outcome>& outcomes, bool upper);
