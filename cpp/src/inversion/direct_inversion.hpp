@@ -45,7 +45,9 @@ public:
     bool in_company() const noexcept { return company_; }
     // Whether the whole transform surely takes too many frequencies for a quick attempt.
     bool slow() const noexcept { return slow_; }
+    // The layers of one question share what dear values may be asked for in vain.
     Layers layers(double tolerance) const;
+    void next_question() const { *in_vain_ = 0; }
     // P-mass that the transforms leave out.
     double dropped() const noexcept { return dropped_; }
 

@@ -216,6 +216,7 @@ template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, cla
 std::optional<Answer> Inversion::narrowest(double enough, bool fits, Effort effort, AskDirect ask_direct,
                                            AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                            AboutDelta delta) const {
+    direct_->next_question();
     std::optional<Answer> best = ask_epoch(few_frequencies);
     const auto unless = [&](double near, const auto& ask) {
         if (relative_gap(best) >= near) keep(best, ask());
@@ -320,6 +321,7 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, Eff
 std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> epsilons, Sharing sharing,
                                                      double enough, Effort effort,
                                                      std::vector<std::size_t>& left) const {
+    direct_->next_question();
     std::vector<std::optional<Answer>> curve(epsilons.size());
     const auto narrow = [&](const auto& ask) {
         left.clear();

@@ -177,11 +177,11 @@ private:
     // speed: of more steps sums over outcomes that are put together take longer than noise, or than very many
     // frequencies beside allocations.
     static constexpr std::uint64_t few_steps = 100;
-    // speed: how closely these are asked for, beside the accuracy, before anything else and at last, and
-    // which of the first answers will do; how many products of masses they may take; how often delta is
-    // guessed anew.
+    // speed: how closely these are asked for, beside the accuracy, of a point before anything else and
+    // otherwise, and which of the first answers will do; how many products of masses they may take then, for
+    // some points of a curve, and at last; how often delta is guessed anew.
     static constexpr double finest_of_sums = 1e-3, fine_of_sums = 0.03, good_of_sums = 0.1,
-                            few_products = 1e8, most_products = 2e9;
+                            few_products = 1e8, products_of_curve = 2e8, most_products = 2e9;
     static constexpr int most_guesses = 6;
     // speed: transforms of allocations leave out 1e-60; next to that nothing comes of their losses.
     static constexpr double least_told_apart = 1e-50;
@@ -235,7 +235,7 @@ private:
         return answer;
     }
     double accuracy_of_sums(double products) const {
-        return (products > few_products ? fine_of_sums : finest_of_sums) * accuracy_;
+        return (products == few_products ? finest_of_sums : fine_of_sums) * accuracy_;
     }
     static Answer with_sums(const ByNearOutcomes& sums, const Answer& best) {
         return sums.form ? both(sums.answer, best) : best;

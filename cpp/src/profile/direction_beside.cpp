@@ -133,6 +133,7 @@ Answer Profile::Direction::given_losses(double delta, Answer best, const GivenOu
         const double gap = best.upper - best.lower;
         const bool narrower = gap < worth_more_losses * std::exchange(before, gap);
         if (near(best) || pass == most_passes || (std::isfinite(gap) && !narrower)) return best;
+        if (!std::isfinite(where(best))) return best;
         const double wanted = std::sqrt(gap / (fine_of_losses * accuracy_ * best.upper)),
                      count = std::clamp(std::isfinite(gap) ? 1.2 * wanted : 4.0, 2.0, 16.0) *
                              static_cast<double>(points.size());

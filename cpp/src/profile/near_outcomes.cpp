@@ -78,17 +78,16 @@ Range range_of(const Pair& pair, double negligible) {
 }
 
 // One step's losses, as outcomes from either side.
-std::optional<MergedOutcomes> outcomes_of_step(const Pair& pair, const PairPtr& owner, double spacing,
-                                               double negligible) {
-    if (only_atoms(pair)) return MergedOutcomes::apart({{owner, 1}}, static_cast<std::size_t>(most_of_curve));
+std::optional<MergedOutcomes> outcomes_of_step(const PairPtr& pair, double spacing, double negligible) {
+    if (only_atoms(*pair)) return MergedOutcomes::apart({{pair, 1}}, static_cast<std::size_t>(most_of_curve));
     // What is infinite has no place on a curve.
-    if (pair.stand_in() || pair.infinity_mass() > 0 || pair.q_mass() != 1) return {};
-    const Range range = range_of(pair, negligible);
+    if (pair->stand_in() || pair->infinity_mass() > 0 || pair->q_mass() != 1) return {};
+    const Range range = range_of(*pair, negligible);
     const double first = std::floor(range.low / spacing) - 2, last = std::ceil(range.high / spacing) + 2;
     if (!(last - first < most_of_curve && std::max(-first, last) < most_steps)) return {};
     std::vector<double> points;
     for (double i = first; i <= last; ++i) points.push_back(i * spacing);
-    const auto curve = ClosedForm::of({{owner, 1}}, Engine::automatic);
+    const auto curve = ClosedForm::of({{pair, 1}}, Engine::automatic);
     std::vector<Answer> deltas(points.size());
     parallel_for(points.size(), [&](std::size_t i) { deltas[i] = curve->delta(points[i]); });
     MergedOutcomes out = outcomes_of_curve(points, deltas);
@@ -207,7 +206,7 @@ std::optional<MergedOutcomes> near_outcomes(const Composition& composition, doub
     double lost = 0, largest = 0;
     const double all = static_cast<double>(total_steps(composition));
     for (const auto& [pair, count] : composition) {
-        auto step = outcomes_of_step(*pair, pair, spacing, negligible / all);
+        auto step = outcomes_of_step(pair, spacing, negligible / all);
         if (!step || step->upper.empty() || step->lower.empty()) return {};
         step->lost += drop_ends(step->upper, negligible / all);
         drop_ends(step->lower, negligible / all);
