@@ -170,7 +170,8 @@ private:
     static constexpr double fine = 1e-3;
     // speed: how much more closely than the whole what is beside atoms is asked for.
     static constexpr double share_of_rest = 0.25;
-    // speed: what of an allocation's losses is left out, of P's mass and of delta; how many are told apart.
+    // speed: what of an allocation's losses is left out, of P's mass and of delta; how many are told apart;
+    // how closely eps is looked for, beside the accuracy.
     static constexpr double negligible_losses = 1e-10;
     static constexpr std::size_t most_losses = 2048;
     static constexpr double fine_of_losses = 0.01;
@@ -185,7 +186,8 @@ private:
     static constexpr int most_guesses = 6;
     // speed: transforms of allocations leave out 1e-60; next to that nothing comes of their losses.
     static constexpr double least_told_apart = 1e-50;
-    // speed: by how much more of them must have narrowed an answer to be worth another look.
+    // speed: by how much more of them must have narrowed an answer to be worth another look; how many there
+    // are.
     static constexpr double worth_more_losses = 0.8;
     static constexpr int most_passes = 6;
     // speed: nobody looks for less of what a mirror says.

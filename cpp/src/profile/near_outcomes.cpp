@@ -18,6 +18,8 @@ namespace {
 // speed: the points of one step's curve. proof: of so many steps from 0 each is a double, so are sums of
 // many.
 constexpr double most_of_curve = 1 << 14, most_steps = 1e12;
+// proof: no sum of losses overflows, and no share of the spacing that rounding is made up for with underflows.
+constexpr double largest_loss = 1e100, least_spacing = 1e-270;
 // speed: the share of delta's accuracy that may be left out; how often that may be trimmed off a product,
 // where these are squares.
 constexpr double share_left_out = 3e-3, most_squares = 256;
@@ -111,8 +113,9 @@ double drop_ends(std::vector<Outcomes::Term>& terms, double negligible) {
 // Whether their lattice is worth its memory.
 bool fit(const std::vector<Outcomes::Term>& terms, double spacing, std::size_t points) {
     const auto [least, most] = std::ranges::minmax_element(terms, {}, &Outcomes::Term::loss);
+    const double farthest = std::max(-least->loss, most->loss);
     return (most->loss - least->loss) / spacing < static_cast<double>(points) - 4 &&
-           std::max(-least->loss, most->loss) / spacing < most_steps;
+           farthest / spacing < most_steps && farthest < largest_loss && spacing > least_spacing;
 }
 
 PositiveMasses masses_of(const std::vector<std::pair<std::int64_t, double>>& parts) {

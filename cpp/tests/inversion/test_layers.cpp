@@ -374,6 +374,38 @@ int in_company(const hs::MixturePart& cut, const std::function<double(double)>& 
     return found;
 }
 
+// Company of which each value takes long, and how many were asked for.
+class Dear final : public hs::Transform {
+public:
+    explicit Dear(const hs::Pair& pair) : base_(hs::Transform::of(pair, 1e-12)) {}
+    hs::Cumulant at(double s) const override { return base_->at(s); }
+    Row row(double s, double step, std::size_t size, double tolerance) const override {
+        asked += size;
+        return base_->row(s, step, size, tolerance);
+    }
+    std::unique_ptr<hs::DecayBound> decay(double s, double log_mgf) const override {
+        return base_->decay(s, log_mgf);
+    }
+    bool dear_at(double) const override { return true; }
+    mutable std::size_t asked = 0;
+
+private:
+    std::unique_ptr<hs::Transform> base_;
+};
+
+// They are asked for as long as something came of them.
+void dear_values_end() {
+    const Dear dear(*hs::laplace(0.2));
+    const hs::Layers::Beside beside{0, {{&dear, 1}}};
+    const auto in_vain = std::make_shared<std::size_t>(0);
+    const auto layers = [&] { return hs::Layers({{{part(1, 1e-3)}, 3}}, beside, 1e-7, in_vain); };
+    for (int question = 0; question < 30; ++question) CHECK(layers().delta_bounds(0.5).has_value());
+    CHECK(dear.asked > 0 && *in_vain == 0);
+    *in_vain = 1 << 20;
+    const std::size_t before = dear.asked;
+    CHECK(!layers().delta_bounds(0.5) && dear.asked == before);
+}
+
 // The bound lies above the sum of exponentials, and hardly.
 void terms_fall() {
     hs::FallingSum sum;
@@ -394,6 +426,7 @@ void terms_fall() {
 }  // namespace
 
 int main() {
+    dear_values_end();
     terms_fall();
     neighbours_share_lines({{convex(2, 0.01).part()}, 2}, 0.2, 6);
     neighbours_share_lines({{convex(0.7, 1e-3).part()}, 20}, 0.01, 2);
