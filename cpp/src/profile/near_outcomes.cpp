@@ -18,7 +18,8 @@ namespace {
 // speed: the points of one step's curve. proof: of so many steps from 0 each is a double, so are sums of
 // many.
 constexpr double most_of_curve = 1 << 14, most_steps = 1e12;
-// proof: no sum of losses overflows, and no share of the spacing that rounding is made up for with underflows.
+// proof: no sum of losses overflows, and no share of the spacing that rounding is made up for with
+// underflows.
 constexpr double largest_loss = 1e100, least_spacing = 1e-270;
 // speed: the share of delta's accuracy that may be left out; how often that may be trimmed off a product,
 // where these are squares.
