@@ -69,8 +69,9 @@ public:
         if (stands_in_ && !inversion_)
             throw std::invalid_argument("Profile: these pairs are answered by inversion alone");
         composition_ = composition;
+        sums_last_ = inversion_ && !stands_in_ && total_steps(composition) <= few_steps;
         sums_first_ =
-            summed_ && inversion_ && inversion_->takes_noise() && total_steps(composition) <= few_steps &&
+            summed_ && sums_last_ && inversion_->takes_noise() &&
             std::ranges::all_of(composition, [](const auto& step) { return only_atoms(*step.first); });
         if (engine == Engine::prv) coupling_.emplace(composition, memory_limit);
         if (Composition less = lower_composition(composition); !less.empty())
@@ -180,9 +181,9 @@ private:
     static constexpr std::uint64_t few_steps = 100;
     // speed: how closely these are asked for, beside the accuracy, of a point before anything else and
     // otherwise, and which of the first answers will do; how many products of masses they may take then, for
-    // some points of a curve, and at last; how often delta is guessed anew.
+    // some points of a curve or at last, and beside allocations; how often delta is guessed anew.
     static constexpr double finest_of_sums = 1e-3, fine_of_sums = 0.03, good_of_sums = 0.1,
-                            few_products = 1e8, products_of_curve = 2e8, most_products = 2e9;
+                            few_products = 1e8, some_products = 2e8, most_products = 2e9;
     static constexpr int most_guesses = 6;
     // speed: transforms of allocations leave out 1e-60; next to that nothing comes of their losses.
     static constexpr double least_told_apart = 1e-50;
@@ -489,6 +490,7 @@ private:
     SupportEnd end_;
     double max_loss_;
     bool summed_ = false;      // closed_ is a sum over all outcomes, whose masses may be unsure
+    bool sums_last_ = false;   // steps are few: outcomes that are put together may say more than lattices
     bool sums_first_ = false;  // there are atoms alone, on no lattice, that transforms need noise for
     bool stands_in_;  // some pair is replaced by another one for lattices, which is more than its mechanism
 

@@ -74,7 +74,7 @@ std::vector<std::optional<Answer>> Profile::Direction::curve_by_sums(std::span<c
     return curve_by_lines<ClosedForm>(
         epsilons, {accuracy_},
         [&](double epsilon, std::optional<ClosedForm>& form) {
-            const ByNearOutcomes& sums = delta_by_sums(epsilon, unknown(1), products_of_curve);
+            const ByNearOutcomes& sums = delta_by_sums(epsilon, unknown(1), some_products);
             form = sums.form;
             return form ? std::optional(sums.answer) : std::nullopt;
         },
