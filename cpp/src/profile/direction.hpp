@@ -214,8 +214,13 @@ private:
     const Given* given() const;
     // Beside allocations that comes before what is dear, elsewhere after all else.
     bool given_early() const { return stands_in_ && given(); }
-    // The same of their own losses, where a few steps beside them take noise.
-    bool losses_early() const { return apart() && apart()->others->sums_first_; }
+    // The same of their own losses, where a few steps of atoms beside them take noise.
+    bool losses_early() const {
+        return std::ranges::all_of(
+                   composition_,
+                   [](const auto& step) { return step.first->stand_in() || only_atoms(*step.first); }) &&
+               apart() && apart()->others->sums_first_;
+    }
     bool given_last() const { return !stands_in_ && given(); }
     // Where `best` is not close; if that is in vain, all that the inversion may try. keep_given: of a curve,
     // what is open below that point; known: of each at least, or 0.
@@ -237,9 +242,7 @@ private:
         answer.engine = by_sums;
         return answer;
     }
-    double accuracy_of_sums(double products) const {
-        return (products == few_products ? finest_of_sums : fine_of_sums) * accuracy_;
-    }
+    ByNearOutcomes sums_of(double about, double products, const auto& ask) const;
     static Answer with_sums(const ByNearOutcomes& sums, const Answer& best) {
         return sums.form ? both(sums.answer, best) : best;
     }

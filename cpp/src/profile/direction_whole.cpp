@@ -48,14 +48,17 @@ Answer Profile::Direction::with_chernoff(Answer best, double epsilon) const {
     return best.upper <= smallest_double ? less_than_any_double() : best;
 }
 
+ByNearOutcomes Profile::Direction::sums_of(double about, double products, const auto& ask) const {
+    if (!inversion_) return {};
+    const double share = products == few_products ? finest_of_sums : fine_of_sums;
+    return by_near_outcomes(composition_, end_.infinity_mass(), about, share * accuracy_,
+                            {products, memory_limit_ / bytes_per_outcome}, ask);
+}
+
 const ByNearOutcomes& Profile::Direction::epsilon_by_sums(double delta, double products) const {
     if (sums_.delta == delta && sums_.products >= products) return sums_.found;
-    sums_ = {delta, not_a_number, products, {}};
-    if (inversion_)
-        sums_.found =
-            by_near_outcomes(composition_, end_.infinity_mass(), delta, accuracy_of_sums(products),
-                             {products, memory_limit_ / bytes_per_outcome},
-                             [&](const ClosedForm& form) { return form.epsilon(delta, max_loss_); });
+    sums_ = {delta, not_a_number, products,
+             sums_of(delta, products, [&](const auto& form) { return form.epsilon(delta, max_loss_); })};
     return sums_.found;
 }
 
@@ -66,9 +69,7 @@ const ByNearOutcomes& Profile::Direction::delta_by_sums(double epsilon, const An
     if (!inversion_) return sums_.found;
     double guess = about.lower > 0 ? about.lower : std::min(about.upper, inversion_->chernoff_delta(epsilon));
     for (int round = 0; round < most_guesses && guess > 0; ++round) {
-        sums_.found = by_near_outcomes(composition_, end_.infinity_mass(), guess, accuracy_of_sums(products),
-                                       {products, memory_limit_ / bytes_per_outcome},
-                                       [&](const ClosedForm& form) { return form.delta(epsilon); });
+        sums_.found = sums_of(guess, products, [&](const auto& form) { return form.delta(epsilon); });
         // Where so much was left out that little else is known.
         if (!sums_.found.form || sums_.found.answer.lower > 0) break;
         guess = std::min(guess, sums_.found.answer.upper) * accuracy_;

@@ -15,9 +15,8 @@
 namespace hockeystick {
 namespace {
 
-// speed: the points of one step's curve. proof: of so many steps from 0 each is a double, so are sums of
-// many.
-constexpr double most_of_curve = 1 << 14, most_steps = 1e12;
+// speed: the points of one step's curve. proof: so many spacings from 0, all steps together, are a double.
+constexpr double most_of_curve = 1 << 14, most_spacings = 4e15;
 // proof: no sum of losses overflows, and no share of the spacing that rounding is made up for with
 // underflows.
 constexpr double largest_loss = 1e100, least_spacing = 1e-270;
@@ -25,10 +24,10 @@ constexpr double largest_loss = 1e100, least_spacing = 1e-270;
 // where these are squares.
 constexpr double share_left_out = 3e-3, most_squares = 256;
 // speed: the first lattice has so many points in a step's range; how much finer the next ones are, aiming at
-// that share of the gap; how many there are; what must have become of the gap.
-constexpr double first_points_of_step = 1 << 10, finest = 1.0 / 32, coarsest = 0.5, aim = 0.4;
+// that share of the gap; what must have become of the gap; how many there are.
+constexpr double first_points_of_step = 1 << 10, finest = 1.0 / 32, coarsest = 0.5, aim = 0.4,
+                 worth_another = 0.7;
 constexpr int most_rounds = 8;
-constexpr double worth_another = 0.7;
 // speed: nats beside those of what may be left out, beyond which no sketch looks.
 constexpr double beyond = 5;
 // proof: more than what is computed of errors rounds by, and than what a point on a line rounds by.
@@ -87,7 +86,7 @@ std::optional<MergedOutcomes> outcomes_of_step(const PairPtr& pair, double spaci
     if (pair->stand_in() || pair->infinity_mass() > 0 || pair->q_mass() != 1) return {};
     const Range range = range_of(*pair, negligible);
     const double first = std::floor(range.low / spacing) - 2, last = std::ceil(range.high / spacing) + 2;
-    if (!(last - first < most_of_curve && std::max(-first, last) < most_steps)) return {};
+    if (!(last - first < most_of_curve && std::max(-first, last) < most_spacings)) return {};
     std::vector<double> points;
     for (double i = first; i <= last; ++i) points.push_back(i * spacing);
     const auto curve = ClosedForm::of({{pair, 1}}, Engine::automatic);
@@ -112,11 +111,11 @@ double drop_ends(std::vector<Outcomes::Term>& terms, double negligible) {
 }
 
 // Whether their lattice is worth its memory.
-bool fit(const std::vector<Outcomes::Term>& terms, double spacing, std::size_t points) {
+bool fit(const std::vector<Outcomes::Term>& terms, double spacing, double steps, std::size_t points) {
     const auto [least, most] = std::ranges::minmax_element(terms, {}, &Outcomes::Term::loss);
     const double farthest = std::max(-least->loss, most->loss);
     return (most->loss - least->loss) / spacing < static_cast<double>(points) - 4 &&
-           farthest / spacing < most_steps && farthest < largest_loss && spacing > least_spacing;
+           steps * (farthest / spacing) < most_spacings && farthest < largest_loss && spacing > least_spacing;
 }
 
 PositiveMasses masses_of(const std::vector<std::pair<std::int64_t, double>>& parts) {
@@ -165,13 +164,13 @@ std::optional<Law> composed(const Composition& composition, std::vector<Law> law
     for (std::size_t i = 0; i < laws.size(); ++i) {
         const std::uint64_t count = composition[i].second;
         laws[i].negligible = negligible / (static_cast<double>(count) + most_squares);
-        Law step = std::move(laws[i]);
+        const PositiveMasses& p = laws[i].p;
         // Squares of few atoms are no longer few.
-        const double factors = static_cast<double>(step.p.positive()) * static_cast<double>(count),
-                     size = static_cast<double>(step.p.at.size());
+        const double factors = static_cast<double>(p.positive()) * static_cast<double>(count),
+                     size = static_cast<double>(p.at.size());
         const bool one_by_one = factors < 2 * size;
         if (one_by_one && factors * size > products) return {};
-        const auto part = power(std::move(step), count, one_by_one, products);
+        const auto part = power(std::move(laws[i]), count, one_by_one, products);
         if (!part || part->p.at.size() > budget.points) return {};
         products -= all.products_with(*part);
         if (products < 0) return {};
@@ -197,10 +196,6 @@ Spacings spacings(const Composition& composition, double negligible) {
     return out;
 }
 
-double at_point(const PositiveMasses& masses, std::size_t i, double spacing) {
-    return static_cast<double>(masses.first + static_cast<std::int64_t>(i)) * spacing;
-}
-
 }  // namespace
 
 std::optional<MergedOutcomes> near_outcomes(const Composition& composition, double spacing, double negligible,
@@ -214,7 +209,8 @@ std::optional<MergedOutcomes> near_outcomes(const Composition& composition, doub
         if (!step || step->upper.empty() || step->lower.empty()) return {};
         step->lost += drop_ends(step->upper, negligible / all);
         drop_ends(step->lower, negligible / all);
-        if (!fit(step->upper, spacing, budget.points) || !fit(step->lower, spacing, budget.points)) return {};
+        for (const auto* side : {&step->upper, &step->lower})
+            if (!fit(*side, spacing, all, budget.points)) return {};
         above.push_back(onto_points(step->upper, spacing));
         below.push_back(into_cells(step->lower, spacing));
         lost += static_cast<double>(count) * step->lost;
@@ -225,12 +221,12 @@ std::optional<MergedOutcomes> near_outcomes(const Composition& composition, doub
     const auto lower = upper ? composed(composition, std::move(below), negligible, budget) : std::nullopt;
     if (!lower) return {};
     MergedOutcomes out;
+    constexpr double lost_below = PositiveMasses::lost_below;
     const auto share = [](const PositiveMasses& masses) {
         return products_of_errors * std::expm1(u * (masses.units + 4));
     };
-    constexpr double lost_below = PositiveMasses::lost_below;
     for (std::size_t i = 0; i < upper->p.at.size(); ++i) {
-        const double loss = at_point(upper->p, i, spacing);
+        const double loss = static_cast<double>(upper->p.first + static_cast<std::int64_t>(i)) * spacing;
         // Points are multiples of the spacing but for what these round by, in each step.
         out.upper.push_back(
             {loss + 4 * u * (largest + std::abs(loss)), upper->p.at[i] * (1 + share(upper->p)) + lost_below});
