@@ -152,11 +152,26 @@ CutStep::Log Rest::at(double s) const {
     return run(s, 0, 1)[0];
 }
 
-std::vector<CutStep::Log> Rest::run(Complex s, double step, std::size_t size) const {
+// By nodes, and from the place on from which W turns often at all these frequencies along rays.
+std::vector<CutStep::Log> Rest::run_beyond(Complex s, double step, std::size_t size) const {
     const Complex most = s + Complex(0, step * static_cast<double>(size));
-    const bool tails = top_ < infinity && step_.end() >= RatioTail::first_place(law_, s.imag() / law_.steps);
-    const auto beyond = tails ? BetweenPlaces(law_, step_.end(), top_, s.imag(), most).row(s, step, size)
-                              : step_.beyond(step_.nodes_beyond(most, top_), s, step, size);
+    const double place = std::max(step_.end(), RatioTail::first_place(law_, s.imag() / law_.steps)),
+                 last = std::min(top_, step_.last_node());
+    if (place > step_.end() && !(place < last - least_between))
+        return step_.beyond(step_.nodes_beyond(most, top_), s, step, size);
+    auto out = top_ < infinity ? BetweenPlaces(law_, place, top_, s.imag(), most).row(s, step, size)
+                               : BeyondPlace(law_, place, s.imag(), most).row(s, step, size);
+    if (!(place > step_.end())) return out;
+    const auto nearer = step_.beyond(step_.nodes_beyond(most, place), s, step, size);
+    for (std::size_t j = 0; j < size; ++j) {
+        out[j].value += nearer[j].value;
+        out[j].error += nearer[j].error + u * std::abs(out[j].value);
+    }
+    return out;
+}
+
+std::vector<CutStep::Log> Rest::run(Complex s, double step, std::size_t size) const {
+    const auto beyond = run_beyond(s, step, size);
     auto out = bulk_.run(s, step, size);
     for (std::size_t j = 0; j < size; ++j) out[j] = join(out[j], beyond[j]);
     return out;

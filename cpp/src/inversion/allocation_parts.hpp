@@ -137,6 +137,7 @@ public:
 
 private:
     std::vector<CutStep::Log> run(Complex s, double step, std::size_t size) const override;
+    std::vector<CutStep::Log> run_beyond(Complex s, double step, std::size_t size) const;
     CutStep::Log join(const CutStep::Log& log, const CutStep::Log& beyond) const;
 
     const Allocation& law_;

@@ -32,16 +32,28 @@ private:
     double error_ = 0;
 };
 
-// What lies between two places of g, by s = T theta: as of CutStep::beyond.
+// What lies beyond a place of g where Re s < 0, by s = T theta: as of CutStep::beyond.
+class BeyondPlace {
+public:
+    BeyondPlace(const Allocation& law, double g, double least, Complex most)
+        : steps_(law.steps), tail_(law, g, most.real() / steps_, least / steps_, most.imag() / steps_) {}
+    std::vector<CutStep::Log> row(Complex s, double step, std::size_t size) const {
+        return tail_.row(s / steps_, step / steps_, size);
+    }
+
+private:
+    double steps_;
+    RatioTail tail_;
+};
+
+// What lies between two places, whatever Re s is.
 class BetweenPlaces {
 public:
     BetweenPlaces(const Allocation& law, double g, double top, double least, Complex most)
-        : steps_(law.steps),
-          from_(law, g, most.real() / steps_, least / steps_, most.imag() / steps_),
-          to_(law, top, most.real() / steps_, least / steps_, most.imag() / steps_) {}
+        : from_(law, g, least, most), to_(law, top, least, most) {}
     std::vector<CutStep::Log> row(Complex s, double step, std::size_t size) const {
-        std::vector<CutStep::Log> out = from_.row(s / steps_, step / steps_, size);
-        const std::vector<CutStep::Log> to = to_.row(s / steps_, step / steps_, size);
+        std::vector<CutStep::Log> out = from_.row(s, step, size);
+        const std::vector<CutStep::Log> to = to_.row(s, step, size);
         for (std::size_t j = 0; j < size; ++j) {
             out[j].value -= to[j].value;
             out[j].error += to[j].error;
@@ -50,8 +62,7 @@ public:
     }
 
 private:
-    double steps_;
-    RatioTail from_, to_;
+    BeyondPlace from_, to_;
 };
 
 }  // namespace hockeystick

@@ -103,12 +103,13 @@ void CutStep::sum_moments(Nodes& nodes, double reach) {
         nodes.moment[k] /= factorial *= static_cast<double>(k + 2);
 }
 
+double CutStep::last_node() const { return std::sqrt(end_ * end_ + 2 * log_beyond_last); }
+
 // Beyond the last node |e^{s(W-1)/T}| is at most what it is at the top, or 1 where Re s < 0. It may grow
 // faster than the normal law falls, so that all there is up to a top has nodes.
 CutStep::Nodes CutStep::nodes_beyond(Complex most, double top) const {
     Nodes nodes;
-    const double last = top < infinity ? std::min(top, farthest_cut + law_.mu)
-                                       : std::sqrt(end_ * end_ + 2 * log_beyond_last),
+    const double last = top < infinity ? std::min(top, farthest_cut + law_.mu) : last_node(),
                  panels = std::ceil((last - end_) / panel), width = (last - end_) / panels;
     for (double j = 0; j < panels; ++j)
         add_panel(nodes, end_ + width * j, end_ + width * (j + 1), most / law_.steps, Part::beyond, 0);
@@ -252,17 +253,21 @@ std::vector<CutStep::Log> CutStep::beyond(const Nodes& nodes, Complex s, double 
     Turning turning(nodes.excess, s / law_.steps, step / law_.steps);
     const std::vector<double> weight = padded(nodes.weight, turning.size());
     const double additions = static_cast<double>(nodes.weight.size());
+    double modulus = 0, slack = 0, slack_by_theta = 0;
+    for (std::size_t i = 0; i < nodes.weight.size(); ++i) {
+        const double each = weight[i] * turning.modulus(i);
+        modulus += each;
+        slack += each * nodes.slack[i];
+        slack_by_theta += each * nodes.slack[i] * std::abs(nodes.excess[i]);
+    }
     std::vector<Log> out(size);
     for (std::size_t j = 0; j < size; ++j) {
         if (j > 0) turning.turn();
         const double size_of_theta =
                          (std::abs(s.real()) + std::abs(s.imag()) + step * static_cast<double>(j)) /
                          law_.steps,
-                     more = additions + turning.rounding();
-        double error = 0;
-        for (std::size_t i = 0; i < nodes.weight.size(); ++i)
-            error += weight[i] * turning.modulus(i) *
-                     (nodes.slack[i] * (1 + size_of_theta * std::abs(nodes.excess[i])) + more);
+                     error =
+                         slack + size_of_theta * slack_by_theta + (additions + turning.rounding()) * modulus;
         const auto [real, imaginary] = turning.sum<2>([&](std::size_t i) {
             return std::array{weight[i] * turning.real(i), weight[i] * turning.imaginary(i)};
         });

@@ -40,6 +40,7 @@ public:
     Nodes nodes_below(Complex most) const;
     // The same beyond the cut, up to another one, or for Re s < 0.
     Nodes nodes_beyond(Complex most, double top = std::numeric_limits<double>::infinity()) const;
+    double last_node() const;  // of those without a top
 
     struct Log {
         Complex value;

@@ -1,7 +1,8 @@
-// One ratio between two cuts at high frequencies against the midpoint rule, and the bulk that is computed
-// with its help against the one that is not; how the bulk falls against what it is.
+// One ratio between two cuts, or beyond one, at high frequencies against the midpoint rule, and the parts
+// that are computed with its help against those that are not; how the bulk falls against what it is.
 #include <cmath>
 #include <complex>
+#include <limits>
 #include <numbers>
 
 #include "check.hpp"
@@ -19,13 +20,13 @@ using Complex = std::complex<double>;
 // E[e^{theta (W-1)}; from < g < to]
 Complex sum(double mu, double from, double to, Complex theta, int nodes) {
     const double h = (to - from) / nodes;
-    Complex total = 0;
+    std::complex<long double> total = 0;
     for (int i = 0; i < nodes; ++i) {
         const double g = from + (i + 0.5) * h;
         total += h / std::sqrt(2 * std::numbers::pi) *
                  std::exp(theta * std::expm1(mu * (g - 0.5 * mu)) - 0.5 * g * g);
     }
-    return total;
+    return Complex(total);
 }
 
 void is_the_integral(double mu, double from, double to, double real, double turns) {
@@ -59,6 +60,37 @@ void bulk_is_the_same(double mu, double steps, double cut, double s, double tau)
         CHECK(row[j].error < 1e-6);
     }
     CHECK(hs::RatioTail::first_place(law, 32 * tau / steps) < cut - 1);
+}
+
+// The same by Romberg's extrapolation, and how closely.
+std::pair<Complex, double> extrapolated(double mu, double from, double to, Complex theta) {
+    const Complex coarse = sum(mu, from, to, theta, 40000), fine = sum(mu, from, to, theta, 80000),
+                  finest = sum(mu, from, to, theta, 160000), first = fine + (fine - coarse) / 3.0,
+                  second = finest + (finest - fine) / 3.0, third = second + (second - first) / 15.0;
+    return {third, std::abs(third - second) + 1e-16};
+}
+
+// By nodes alone in the first block of 32 frequencies, then by both, and by rays alone: `places` of three.
+void rest_is_known(double mu, double steps, double cut, double top, double s, double tau, int places) {
+    const hs::Allocation law{mu, steps, false};
+    const auto step = hs::CutStep::at(law, cut, 12);
+    const auto row = hs::Rest(law, step, top).row(s, tau, 512);
+    const double end = std::min(top, cut + 12);
+    int seen = 0;
+    for (const std::size_t j : {1, 20, 33, 63, 100, 200, 300, 511}) {
+        const double place = hs::RatioTail::first_place(law, tau * static_cast<double>(j / 32 * 32) / steps);
+        seen |= place <= cut ? 4 : place < std::min(top, step.last_node()) - 1 ? 2 : 1;
+        const Complex theta = Complex(s, tau * static_cast<double>(j)) / steps;
+        const auto [below, below_error] = extrapolated(mu, -12, cut, theta);
+        const auto [beyond, beyond_error] = extrapolated(mu, cut, end, theta);
+        const Complex truth = std::pow(below + beyond, steps) - std::pow(below, steps);
+        const double oracle = steps * std::pow(std::abs(below) + std::abs(beyond), steps - 1) *
+                              (2 * below_error + beyond_error);
+        const Complex value = std::exp(row[j].value);
+        CHECK(std::abs(value - truth) <= std::expm1(row[j].error) * std::abs(value) + oracle);
+        CHECK(row[j].error < 1e-6);
+    }
+    CHECK(seen == places);
 }
 
 // Below what is bounded for all higher frequencies, and not by much.
@@ -105,6 +137,13 @@ int main() {
     is_the_integral(1.5, 6, 7, 1e-4, 200);
     bulk_is_the_same(1.4, 1e5, 8, 5, 40);
     bulk_is_the_same(3.3, 1e4, 4.5, 1, 40);
+    const double unbounded = std::numeric_limits<double>::infinity();
+    rest_is_known(1.28, 18, 2.6, unbounded, -8, 0.7, 7);
+    rest_is_known(0.6, 7, 2, unbounded, -1, 0.2, 7);
+    rest_is_known(2.5, 40, 3, unbounded, -0.5, 0.03, 3);
+    rest_is_known(0.3, 18, 2.6, unbounded, -8, 0.5, 1);
+    rest_is_known(1.28, 18, 2.6, 5.2, -8, 1, 7);
+    rest_is_known(1.28, 18, 2.6, 5.2, 0.05, 1, 7);
     falls(1.4, 1e5, 8, 10, 3, 4);
     falls(1.0, 1e4, 6, 30, 2, 4);
     falls(0.2, 300, 5, 20, 0.5, 12);
