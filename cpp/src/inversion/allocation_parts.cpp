@@ -32,6 +32,16 @@ CutStep::Log beside(const CutStep::Log& log, const CutStep::Log& beyond, double 
     return {r, std::abs(r) + error < 0.5 ? error : infinity};
 }
 
+// phi + r where r is not small beside phi; its error is infinite where hardly more than its size is known.
+CutStep::Log together(const CutStep::Log& log, const CutStep::Log& beyond, double t) {
+    if (!(log.error < 1)) return {0, infinity};
+    const Complex phi = std::exp(log.value / t), sum = phi + beyond.value;
+    const double units = 8 + std::abs(log.value) / t,
+                 error = beyond.error + std::abs(phi) * (std::expm1(log.error / t) + units * u) +
+                         u * std::abs(sum);
+    return {sum, error < 0.5 * std::abs(sum) ? error : infinity};
+}
+
 // At least |phi| + |r|.
 double most_of(const CutStep::Log& log, const CutStep::Log& beyond, double t) {
     return std::exp((log.value.real() + log.error) / t) * (1 + 4 * u) +
@@ -74,9 +84,14 @@ std::vector<CutStep::Log> Bulk::run(Complex s, double step, std::size_t size) co
 CutStep::Log Bulk::with_more(const CutStep::Log& log, const CutStep::Log& beyond) const {
     const double t = law_.steps;
     const CutStep::Log r = beside(log, beyond, t);
-    // Any two numbers of one size differ by twice as much at most.
-    if (!std::isfinite(r.error))
+    if (!std::isfinite(r.error)) {
+        if (const CutStep::Log sum = together(log, beyond, t); std::isfinite(sum.error)) {
+            const Complex each = std::log(sum.value);
+            return {t * each, t * (2 * sum.error / std::abs(sum.value) + 8 * u * (1 + std::abs(each)))};
+        }
+        // Any two numbers of one size differ by twice as much at most.
         return {t * std::log(most_of(log, beyond, t)) * (1 + 8 * u), std::log(3.0) + 1e-9};
+    }
     const Complex x = t * log1p(r.value);
     return {log.value + x, log.error + 2 * t * r.error + 8 * u * (std::abs(log.value) + std::abs(x))};
 }
@@ -203,15 +218,28 @@ CutStep::Log Rest::join(const CutStep::Log& log, const CutStep::Log& beyond) con
         return {std::log(t * most) + (t - 1) * std::log(most_of(log, beyond, t)) * (1 + 8 * u),
                 std::log(3.0) + 1e-9};
     };
-    const CutStep::Log r = beside(log, beyond, t);
-    if (!std::isfinite(r.error)) return size_alone();
-    // e^{x} - 1 moves by |dx| e^{|x| + |dx|}, and x by T |dr|/(1 - |r| - |dr|).
-    const Complex x = t * log1p(r.value), whole = expm1(x);
-    const double dx = 2 * t * r.error + 8 * u * std::abs(x),
-                 error = dx * std::exp(std::max(0.0, x.real()) + dx) + 8 * u * std::abs(whole);
-    if (!(error < 0.5 * std::abs(whole))) return size_alone();
-    const Complex sum = log.value + std::log(whole);
-    return {sum, log.error + 2 * error / std::abs(whole) + 8 * u * std::abs(sum)};
+    // scale * value, where that has digits.
+    const auto scaled = [&](const CutStep::Log& scale, Complex value, double error) -> CutStep::Log {
+        if (!(error < 0.5 * std::abs(value))) return size_alone();
+        const Complex sum = scale.value + std::log(value);
+        return {sum, scale.error + 2 * error / std::abs(value) + 8 * u * std::abs(sum)};
+    };
+    if (const CutStep::Log r = beside(log, beyond, t); std::isfinite(r.error)) {
+        // e^{x} - 1 moves by |dx| e^{|x| + |dx|}, and x by T |dr|/(1 - |r| - |dr|).
+        const Complex x = t * log1p(r.value), whole = expm1(x);
+        const double dx = 2 * t * r.error + 8 * u * std::abs(x);
+        return scaled(log, whole, dx * std::exp(std::max(0.0, x.real()) + dx) + 8 * u * std::abs(whole));
+    }
+    const CutStep::Log sum = together(log, beyond, t);
+    if (!std::isfinite(sum.error)) return size_alone();
+    // Relative to the larger of both powers.
+    const Complex each = std::log(sum.value), power = t * each;
+    const double error = t * (2 * sum.error / std::abs(sum.value) + 8 * u * (1 + std::abs(each)));
+    const bool more = power.real() > log.value.real();
+    const Complex less = std::exp(more ? log.value - power : power - log.value);
+    return scaled(
+        more ? CutStep::Log{power, error} : log, more ? 1.0 - less : less - 1.0,
+        std::abs(less) * std::expm1(log.error + error) + 8 * u * (1 + std::abs(log.value) + std::abs(power)));
 }
 
 Ladder::Ladder(const Allocation& law, const CutStep& first, double top) : top_(top) {

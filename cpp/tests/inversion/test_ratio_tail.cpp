@@ -57,7 +57,7 @@ void bulk_is_the_same(double mu, double steps, double cut, double s, double tau)
         const Complex difference = row[j].value - direct.value;
         const double turns = std::round(difference.imag() / (2 * std::numbers::pi));
         CHECK(std::abs(difference - Complex(0, 2 * std::numbers::pi * turns)) <= row[j].error + direct.error);
-        CHECK(row[j].error < 1e-6);
+        CHECK(row[j].error < 1e-5);
     }
     CHECK(hs::RatioTail::first_place(law, 32 * tau / steps) < cut - 1);
 }
@@ -88,7 +88,7 @@ void rest_is_known(double mu, double steps, double cut, double top, double s, do
                               (2 * below_error + beyond_error);
         const Complex value = std::exp(row[j].value);
         CHECK(std::abs(value - truth) <= std::expm1(row[j].error) * std::abs(value) + oracle);
-        CHECK(row[j].error < 1e-6);
+        CHECK(row[j].error < 1e-5);
     }
     CHECK(seen == places);
 }
@@ -140,6 +140,7 @@ int main() {
     const double unbounded = std::numeric_limits<double>::infinity();
     rest_is_known(1.28, 18, 2.6, unbounded, -8, 0.7, 7);
     rest_is_known(0.6, 7, 2, unbounded, -1, 0.2, 7);
+    rest_is_known(0.6, 7, 2, unbounded, -1, 2, 7);
     rest_is_known(2.5, 40, 3, unbounded, -0.5, 0.03, 3);
     rest_is_known(0.3, 18, 2.6, unbounded, -8, 0.5, 1);
     rest_is_known(1.28, 18, 2.6, 5.2, -8, 1, 7);
