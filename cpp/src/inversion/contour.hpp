@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -149,11 +151,45 @@ private:
     std::size_t left_out_ = 0;
 };
 
+// Lines that serve the points that are asked about next, from one curve of a question to another.
+template <class Lines>
+class KeptLines {
+public:
+    // From now on, or no longer: an answer may not depend on what was asked before its question.
+    void keep(bool whether) {
+        keeps_ = whether;
+        lines_.clear();
+    }
+    void add(double epsilon, const Lines& lines) {
+        if (keeps_) lines_.insert_or_assign(epsilon, lines);
+    }
+    // By the nearest on either side, until that is good enough.
+    template <class AnswerBy>
+    void serve(double epsilon, AnswerBy answer_by, double enough, std::optional<Answer>& best) const {
+        const auto next = lines_.lower_bound(epsilon);
+        const auto ask = [&](auto at) {
+            if (at == lines_.end() || relative_gap(best) < enough) return;
+            const auto answer = answer_by(at->second, epsilon);
+            if (relative_gap(answer) < relative_gap(best)) best = answer;
+        };
+        const auto before = next == lines_.begin() ? lines_.end() : std::prev(next);
+        const bool first = before == lines_.end() ||
+                           (next != lines_.end() && next->first - epsilon < epsilon - before->first);
+        ask(first ? next : before);
+        ask(first ? before : next);
+    }
+    bool keeps() const { return keeps_; }
+
+private:
+    bool keeps_ = false;
+    std::map<double, Lines> lines_;
+};
+
 // delta at many eps. ask(eps, lines) lays lines for one of them and answers there; answer(lines, eps) serves
 // its neighbours.
 template <class Lines, class Ask, class AnswerBy>
 std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilons, Sharing sharing, Ask ask,
-                                                  AnswerBy answer_by) {
+                                                  AnswerBy answer_by, KeptLines<Lines>* kept = nullptr) {
     // speed: an answer with a gap of so much of it comes to nothing; no gap is shared that says next to
     // nothing.
     constexpr double miss = 0.5, largest_shared = 0.1;
@@ -166,11 +202,17 @@ std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilo
         if (relative_gap(answer) < relative_gap(curve[i])) curve[i] = std::move(answer);
     };
     for (std::size_t i = 0; i < epsilons.size(); ++i) {
-        if (lines) keep(i, answer_by(*lines, epsilons[i]));
-        if (relative_gap(curve[i]) < (served++ < sharing.run ? largest_shared : gap)) continue;
+        if (kept && kept->keeps())
+            kept->serve(epsilons[i], answer_by, sharing.enough, curve[i]);
+        else if (lines)
+            keep(i, answer_by(*lines, epsilons[i]));
+        if (relative_gap(curve[i]) <
+            (served++ < sharing.run ? largest_shared : std::max(gap, sharing.enough)))
+            continue;
         if (patience.leaves_out()) continue;
         std::optional<Answer> own = ask(epsilons[i], lines);
         if (!own) lines.reset();
+        if (kept && lines) kept->add(epsilons[i], *lines);
         gap = std::min(std::max(sharing.enough, 2 * relative_gap(own)), largest_shared);
         served = 0;
         // Those that were left out on the way here may be near enough.

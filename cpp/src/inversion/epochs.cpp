@@ -101,8 +101,11 @@ double log_several(const Allocation& law, double epochs, double variance, const 
            (epochs - 2) * whole + gaussian_steps(variance, power - 1).upper + 1e-6;
 }
 
-Epochs::Epochs(std::unique_ptr<EpochSplit> split) : split_(std::move(split)) {}
+Epochs::Epochs(std::unique_ptr<EpochSplit> split)
+    : split_(std::move(split)), kept_(std::make_unique<KeptLines<SplitWithMore>>()) {}
 Epochs::~Epochs() = default;
+
+void Epochs::keep_lines(bool whether) const { kept_->keep(whether); }
 
 std::unique_ptr<Epochs> Epochs::of(const Composition& composition) {
     auto split = EpochSplit::of(composition);
@@ -283,7 +286,7 @@ std::vector<std::optional<Answer>> Epochs::delta_curve(std::span<const double> e
         [&](double epsilon, std::optional<SplitWithMore>& parts) {
             return delta_bounds(epsilon, false, parts);
         },
-        answer_by<SplitWithMore>);
+        answer_by<SplitWithMore>, kept_.get());
     std::vector<std::optional<Answer>> curve(epsilons.size());
     for (std::size_t j = 0; j < place.size(); ++j) curve[place[j]] = std::move(found[j]);
     return curve;

@@ -38,6 +38,8 @@ public:
     std::optional<Answer> delta_bounds(double epsilon, bool last) const;
     // As delta_bounds where this is the way; the same lines also serve the next points.
     std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, Sharing sharing) const;
+    // Whether lines serve one curve after another.
+    void keep_lines(bool whether) const;
 
     // Whether this is the way, rather than the whole transform; a first guess of delta.
     bool suits(double delta) const;
@@ -57,6 +59,7 @@ private:
     std::optional<Answer> delta_bounds(double epsilon, bool last, std::optional<SplitWithMore>& parts) const;
 
     std::unique_ptr<EpochSplit> split_;
+    std::unique_ptr<KeptLines<SplitWithMore>> kept_;
     bool alone_ = false;               // there is but one kind, and Gaussian steps
     Allocation law_{};                 // if so
     double count_ = 0, variance_ = 0;  // of epochs, and of the Gaussian steps: K = variance s (s + 1)/2

@@ -100,7 +100,7 @@ Inversion::Inversion(const Composition& composition, double accuracy, std::size_
       curve_gap_(narrow_gap_),
       layer_tolerance_(std::clamp(2e-3 * narrow_gap_, 1e-11, coarsest_tolerance)),
       fine_tolerance_(direct_->joined() ? fine_tolerance : infinity) {
-    if (direct_->joined()) narrow_gap_ = std::min(narrow_gap_, fine_gap);
+    if (direct_->joined()) narrow_gap_ = std::min(narrow_gap_, allocation_ ? poor_gap : fine_gap);
 }
 Inversion::~Inversion() = default;
 
@@ -425,6 +425,11 @@ std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double
         curve[i]->upper = direct_->chernoff_delta(epsilons[i]);
     }
     return curve;
+}
+
+void Inversion::keep_lines(bool whether) const {
+    if (one_epoch_) one_epoch_->keep_lines(whether);
+    if (epochs_) epochs_->keep_lines(whether);
 }
 
 bool Inversion::takes_noise() const { return direct_->noise_helps(); }

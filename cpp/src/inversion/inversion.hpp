@@ -46,6 +46,8 @@ public:
                                                    Effort effort = Effort::all) const;
     // The same at no more than the accuracy, so that each contour serves as many neighbours as it can.
     std::vector<std::optional<Answer>> rough_curve(std::span<const double> epsilons) const;
+    // Whether what is laid for one curve serves the next ones, too, which must then be of one question.
+    void keep_lines(bool whether) const;
     // Whether that takes next to no time, whatever delta is; or a pinch of noise, as there are atoms.
     bool quick() const;
     bool takes_noise() const;

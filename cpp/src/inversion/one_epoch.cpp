@@ -40,6 +40,8 @@ constexpr double cuts_alone[] = {0.15, 0.25, 0.35, 0.4, 0.45, 0.5}, all_digits =
 constexpr double least_beside_put = 1e-6, wide_spread = 0.5, beyond_put = 3;
 // How closely a first guess in direction add is looked for.
 constexpr int halvings = 10;
+// By so many nats more than for its own point a curve's line has aliases fall.
+constexpr double room_for_neighbours = 20;
 
 // What line_through must count beside a payoff (1 - e^{-x})_+ for x_+, at most e^{sx}/(e s).
 double beside_chernoff(double s) { return -1 - std::log(std::abs(s)) - log_chernoff(s); }
@@ -59,7 +61,7 @@ double best_tilt(const AllocationPart& part, int sign, double x, double spread) 
 }
 
 std::optional<Contour> contour_for(const AllocationPart& part, int sign, double x, double spread,
-                                   double log_delta, std::size_t most) {
+                                   double log_delta, std::size_t most, double room) {
     const double s = best_tilt(part, sign, x, spread), h = 0.02 * std::abs(s);
     const CutStep::Log middle = part.at(s), above = part.at(s + h), below = part.at(s - h);
     SaddlePoint saddle{};
@@ -77,7 +79,7 @@ std::optional<Contour> contour_for(const AllocationPart& part, int sign, double 
         const CutStep::Log log = part.at(other);
         return Cumulant{0, 0, 0, log.value.real() + log.error + beside_chernoff(other)};
     };
-    auto contour = line_through(saddle, x, log_delta, log_wanted + log_scale, 0, upper);
+    auto contour = line_through(saddle, x, log_delta, log_wanted + log_scale - room, 0, upper);
     if (!contour) return {};
     const auto decay = part.log_decay(s);
     const auto tail = [&](std::size_t size) {
@@ -122,6 +124,11 @@ struct OneEpoch::Parts : Split {
     }
 };
 
+OneEpoch::OneEpoch(const Allocation& law) : law_(law), kept_(std::make_unique<KeptLines<Parts>>()) {}
+OneEpoch::~OneEpoch() = default;
+
+void OneEpoch::keep_lines(bool whether) const { kept_->keep(whether); }
+
 std::unique_ptr<OneEpoch> OneEpoch::of(const Composition& composition) {
     if (composition.size() != 1 || composition.front().second != 1) return nullptr;
     const auto law = composition.front().first->allocation();
@@ -141,46 +148,53 @@ CutStep OneEpoch::step_of_put(double x) const {
 }
 
 // E[(c - V)_+], and 1 - c in direction remove.
-std::optional<OneEpoch::Parts> OneEpoch::by_put(double epsilon, double delta, std::size_t most) const {
+std::optional<OneEpoch::Parts> OneEpoch::by_put(double epsilon, double delta, LineBudget budget) const {
     const double x = std::expm1(law_.add ? -epsilon : epsilon),
                  log_delta = std::log(delta) - (law_.add ? epsilon : 0);
     const CutStep step = step_of_put(x);
-    auto line = contour_for(Bulk(law_, step), -1, x, spread(), log_delta, most);
+    auto line = contour_for(Bulk(law_, step), -1, x, spread(), log_delta, budget.most, budget.room);
     if (!line) return {};
     return Parts{{{std::move(*line)}, Decided(1, 1, 1)}, law_.add, x + beyond_put};
 }
 
-std::optional<OneEpoch::Parts> OneEpoch::in_two(double x, double delta, std::size_t most) const {
+std::optional<OneEpoch::Parts> OneEpoch::in_two(double x, double delta, LineBudget budget) const {
     const double log_delta = std::log(delta);
     const CutStep step(law_, mass_beyond_first_cut(delta), most_halvings);
-    auto bulk = contour_for(Bulk(law_, step), +1, x, spread(), log_delta, most);
-    auto rest = bulk ? contour_for(Rest(law_, step), -1, x, spread(), log_delta, most) : std::nullopt;
+    auto bulk = contour_for(Bulk(law_, step), +1, x, spread(), log_delta, budget.most, budget.room);
+    auto rest = bulk ? contour_for(Rest(law_, step), -1, x, spread(), log_delta, budget.most, budget.room)
+                     : std::nullopt;
     if (!rest) return {};
     return Parts{{{std::move(*bulk), std::move(*rest)}, Decided(law_, 1, step.end())}};
 }
 
 std::optional<OneEpoch::Parts> OneEpoch::by_series(double x, double delta, double worst,
-                                                   std::size_t most) const {
+                                                   LineBudget budget) const {
     auto large = alone(x, worst);
     if (!large) return {};
-    auto bulk = contour_for(Bulk(law_, large->first), +1, x, spread(), std::log(delta), most);
+    auto bulk =
+        contour_for(Bulk(law_, large->first), +1, x, spread(), std::log(delta), budget.most, budget.room);
     if (!bulk) return {};
     return Parts{{{std::move(*bulk)}, std::move(large->second)}};
 }
 
 // delta: about that.
-std::optional<OneEpoch::Parts> OneEpoch::parts_at(double epsilon, double delta, std::size_t most) const {
+std::optional<OneEpoch::Parts> OneEpoch::parts_at(double epsilon, double delta, LineBudget budget) const {
     if (!(delta > least_delta && epsilon < largest_loss)) return {};
     interruption_point();
-    if (law_.add) return by_put(epsilon, delta, most);
+    if (law_.add) return by_put(epsilon, delta, budget);
     const double x = std::expm1(epsilon);
     const bool put = law_.steps >= least_steps && delta > least_beside_put, first = spread() > wide_spread;
     std::optional<Parts> parts;
-    if (put && first) parts = by_put(epsilon, delta, most);
-    if (!parts) parts = by_series(x, delta, good_series, 0);
-    if (!parts && law_.steps >= least_steps) parts = in_two(x, delta, most);
-    if (!parts) parts = by_series(x, delta, poor_series, law_.steps >= many_steps ? most : 0);
-    if (!parts && put && !first) parts = by_put(epsilon, delta, most);
+    if (put && first) parts = by_put(epsilon, delta, budget);
+    if (!parts) parts = by_series(x, delta, good_series, {0});
+    if (!parts && law_.steps >= least_steps) parts = in_two(x, delta, budget);
+    // Where both serve, the closer one.
+    const double gap = parts ? relative_gap(answer_by(*parts, epsilon)) : infinity;
+    if (gap > good_series) {
+        const LineBudget beside = law_.steps >= many_steps ? budget : LineBudget{0};
+        if (auto other = by_series(x, delta, std::min(gap, poor_series), beside)) parts = std::move(other);
+    }
+    if (!parts && put && !first) parts = by_put(epsilon, delta, budget);
     return parts;
 }
 
@@ -226,22 +240,24 @@ double OneEpoch::guess(double epsilon) const {
 
 std::optional<Answer> OneEpoch::delta_bounds(double epsilon, std::size_t most) const {
     std::optional<Parts> parts;
-    return delta_bounds(epsilon, most, parts);
+    return delta_bounds(epsilon, {most}, parts);
 }
 
 std::vector<std::optional<Answer>> OneEpoch::delta_curve(std::span<const double> epsilons, std::size_t most,
                                                          Sharing sharing) const {
     return curve_by_lines<Parts>(
         epsilons, sharing,
-        [&](double epsilon, std::optional<Parts>& parts) { return delta_bounds(epsilon, most, parts); },
-        answer_by<Parts>);
+        [&](double epsilon, std::optional<Parts>& parts) {
+            return delta_bounds(epsilon, {most, room_for_neighbours}, parts);
+        },
+        answer_by<Parts>, kept_.get());
 }
 
 // parts: of the last guess.
-std::optional<Answer> OneEpoch::delta_bounds(double epsilon, std::size_t most,
+std::optional<Answer> OneEpoch::delta_bounds(double epsilon, LineBudget budget,
                                              std::optional<Parts>& parts) const {
     return delta_in_rounds(epsilon, guess(epsilon), parts,
-                           [&](double about) { return parts_at(epsilon, about, most); });
+                           [&](double about) { return parts_at(epsilon, about, budget); });
 }
 
 std::optional<Answer> OneEpoch::epsilon_bounds(double delta, std::size_t most) const {
@@ -256,7 +272,7 @@ std::optional<Answer> OneEpoch::epsilon_bounds(double delta, std::size_t most) c
             (guess(first) < delta ? high : low) = first;
         }
     }
-    return epsilon_in_rounds(delta, first, [&](double epsilon) { return parts_at(epsilon, delta, most); });
+    return epsilon_in_rounds(delta, first, [&](double epsilon) { return parts_at(epsilon, delta, {most}); });
 }
 
 }  // namespace hockeystick

@@ -24,6 +24,7 @@ class OneEpoch {
 public:
     // Null unless the composition is one such epoch.
     static std::unique_ptr<OneEpoch> of(const Composition& composition);
+    ~OneEpoch();
 
     // Bounds as in Profile, from at most so many frequencies of each part; empty where that is too few.
     std::optional<Answer> epsilon_bounds(double delta, std::size_t most) const;
@@ -31,21 +32,30 @@ public:
     // As delta_bounds; the same lines also serve the next points.
     std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, std::size_t most,
                                                    Sharing sharing) const;
+    // Whether lines serve one curve after another.
+    void keep_lines(bool whether) const;
 
 private:
     struct Parts;
-    explicit OneEpoch(const Allocation& law) : law_(law) {}
+    // Frequencies of a line at most, and by how many nats more its aliases fall, so that it serves
+    // neighbours.
+    struct LineBudget {
+        std::size_t most;
+        double room = 0;
+    };
+    explicit OneEpoch(const Allocation& law);
     double spread() const;
     double guess(double epsilon) const;  // of delta
     CutStep step_of_put(double x) const;
-    std::optional<Parts> in_two(double x, double delta, std::size_t most) const;
-    std::optional<Parts> by_series(double x, double delta, double worst, std::size_t most) const;
-    std::optional<Parts> by_put(double epsilon, double delta, std::size_t most) const;
-    std::optional<Parts> parts_at(double epsilon, double delta, std::size_t most) const;
+    std::optional<Parts> in_two(double x, double delta, LineBudget budget) const;
+    std::optional<Parts> by_series(double x, double delta, double worst, LineBudget budget) const;
+    std::optional<Parts> by_put(double epsilon, double delta, LineBudget budget) const;
+    std::optional<Parts> parts_at(double epsilon, double delta, LineBudget budget) const;
     std::optional<std::pair<CutStep, LargeRatios>> alone(double x, double worst) const;
-    std::optional<Answer> delta_bounds(double epsilon, std::size_t most, std::optional<Parts>& parts) const;
+    std::optional<Answer> delta_bounds(double epsilon, LineBudget budget, std::optional<Parts>& parts) const;
 
     Allocation law_;
+    std::unique_ptr<KeptLines<Parts>> kept_;
 };
 
 }  // namespace hockeystick

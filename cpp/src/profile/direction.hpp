@@ -174,8 +174,8 @@ private:
     // speed: what of an allocation's losses is left out, of P's mass and of delta; how many are told apart;
     // how closely eps is looked for, beside the accuracy.
     static constexpr double negligible_losses = 1e-10;
-    static constexpr std::size_t most_losses = 2048;
-    static constexpr double fine_of_losses = 0.01;
+    static constexpr std::size_t most_losses = 8192;
+    static constexpr double fine_of_losses = 0.001;
     // speed: of more steps sums over outcomes that are put together take longer than noise, or than very many
     // frequencies beside allocations.
     static constexpr std::uint64_t few_steps = 100;
@@ -254,6 +254,28 @@ private:
         std::optional<std::pair<double, double>> losses(double delta) const;
     };
     const Apart* apart() const;
+    // While this lives what one curve has laid serves the next ones, of the same question.
+    class LinesKept {
+    public:
+        explicit LinesKept(const Direction& direction) : direction_(direction) { keep(true); }
+        ~LinesKept() { keep(false); }
+        LinesKept(const LinesKept&) = delete;
+        LinesKept& operator=(const LinesKept&) = delete;
+
+    private:
+        void keep(bool whether) const {
+            const std::lock_guard lock(direction_.mutex_);
+            if (direction_.inversion_) direction_.inversion_->keep_lines(whether);
+        }
+        const Direction& direction_;
+    };
+    // What is beside them by a lattice, or where that is not close by sums as well; and what these say alone.
+    struct Beside {
+        GivenOutcomes::Rest rest;
+        Answer alone;
+    };
+    template <class AskLattice, class AskSums>
+    Beside beside_losses(AskLattice ask_lattice, AskSums ask_sums) const;
     template <class Ask, class Where, class Near>
     Answer given_losses(double delta, Answer best, const GivenOutcomes::Rest& rest, Ask ask, Where where,
                         Near near) const;

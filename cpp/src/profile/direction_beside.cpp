@@ -124,6 +124,7 @@ Answer Profile::Direction::given_losses(double delta, Answer best, const GivenOu
                                         Where where, Near near) const {
     const auto range = delta > least_told_apart ? apart()->losses(delta) : std::nullopt;
     if (!range) return best;
+    const LinesKept lines(*apart()->allocations);
     std::vector<double> points = first_points(range->first, range->second);
     double before = infinity;
     for (int pass = 1;; ++pass) {
@@ -142,23 +143,24 @@ Answer Profile::Direction::given_losses(double delta, Answer best, const GivenOu
     }
 }
 
+template <class AskLattice, class AskSums>
+Profile::Direction::Beside Profile::Direction::beside_losses(AskLattice ask_lattice, AskSums ask_sums) const {
+    const std::lock_guard lock(mutex_);
+    const Answer found = ask_lattice(lattices());
+    const LatticeEngine::TablesPtr lattice = lattices_.last();
+    if (known_closely(found, fine_of_sums * accuracy_)) return {as_rest(lattice), found};
+    const ByNearOutcomes& sums = ask_sums(known_closely(found, accuracy_) ? some_products : most_products);
+    return {as_rest(lattice, sums.form), with_sums(sums, found)};
+}
+
 Answer Profile::Direction::epsilon_given_losses(double delta, Answer best, double ceiling) const {
     const Direction& others = *apart()->others;
-    GivenOutcomes::Rest rest = others.as_rest();
-    Answer guess;
-    if (others.closed_) {
-        guess = others.epsilon_bounds(delta);
-    } else {
-        const std::lock_guard lock(others.mutex_);
-        guess = others.lattices().epsilon(delta, accuracy_, others.most_epsilon());
-        const LatticeEngine::TablesPtr lattice = others.lattices_.last();
-        rest = as_rest(lattice);
-        if (!known_closely(guess, accuracy_)) {
-            const ByNearOutcomes& sums = others.epsilon_by_sums(delta, most_products);
-            guess = with_sums(sums, guess);
-            rest = as_rest(lattice, sums.form);
-        }
-    }
+    auto [rest, guess] =
+        others.closed_
+            ? Beside{others.as_rest(), others.epsilon_bounds(delta)}
+            : others.beside_losses(
+                  [&](auto& lattices) { return lattices.epsilon(delta, accuracy_, others.most_epsilon()); },
+                  [&](double products) -> const auto& { return others.epsilon_by_sums(delta, products); });
     // The steps together spend no less than some of them, and seldom more than both alone.
     best.lower = std::max(best.lower, std::min(best.upper, guess.lower));
     guess.upper += apart()->allocations->epsilon_bounds(delta).upper;
@@ -178,16 +180,15 @@ Answer Profile::Direction::epsilon_given_losses(double delta, Answer best, doubl
 
 Answer Profile::Direction::delta_given_losses(double epsilon, Answer best, double ceiling) const {
     const Direction& others = *apart()->others;
-    GivenOutcomes::Rest rest = others.as_rest();
-    if (!others.closed_) {
-        const std::lock_guard lock(others.mutex_);
-        const Answer found = others.lattices().delta(epsilon, accuracy_);
-        const LatticeEngine::TablesPtr lattice = others.lattices_.last();
-        rest = settled(found) ? as_rest(lattice)
-                              : as_rest(lattice, others.delta_by_sums(epsilon, found, most_products).form);
-    }
-    const double least = std::max({best.lower, rest.deltas({&epsilon, 1}).front().lower,
-                                   apart()->allocations->delta_bounds(epsilon).lower});
+    const auto [rest, guess] =
+        others.closed_
+            ? Beside{others.as_rest(), others.closed_delta(epsilon)}
+            : others.beside_losses([&](auto& lattices) { return lattices.delta(epsilon, accuracy_); },
+                                   [&](double products) -> const auto& {
+                                       return others.delta_by_sums(epsilon, unknown(1), products);
+                                   });
+    const double least =
+        std::max({best.lower, guess.lower, apart()->allocations->delta_bounds(epsilon).lower});
     return given_losses(
         least, best, rest,
         [&](const GivenOutcomes& outcomes, const Answer& about) {
