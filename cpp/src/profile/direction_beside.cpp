@@ -159,7 +159,9 @@ Answer Profile::Direction::epsilon_given_losses(double delta, Answer best, doubl
         others.closed_
             ? Beside{others.as_rest(), others.epsilon_bounds(delta)}
             : others.beside_losses(
-                  [&](auto& lattices) { return lattices.epsilon(delta, accuracy_, others.most_epsilon()); },
+                  [&](auto& lattices) {
+                      return lattices.epsilon(delta, fine_of_sums * accuracy_, others.most_epsilon());
+                  },
                   [&](double products) -> const auto& { return others.epsilon_by_sums(delta, products); });
     // The steps together spend no less than some of them, and seldom more than both alone.
     best.lower = std::max(best.lower, std::min(best.upper, guess.lower));
@@ -183,7 +185,7 @@ Answer Profile::Direction::delta_given_losses(double epsilon, Answer best, doubl
     const auto [rest, guess] =
         others.closed_
             ? Beside{others.as_rest(), others.closed_delta(epsilon)}
-            : others.beside_losses([&](auto& lattices) { return lattices.delta(epsilon, accuracy_); },
+            : others.beside_losses([&](auto& lattices) { return lattices.delta(epsilon, fine_of_sums * accuracy_); },
                                    [&](double products) -> const auto& {
                                        return others.delta_by_sums(epsilon, unknown(1), products);
                                    });
