@@ -19,6 +19,9 @@ namespace {
 constexpr double wanted_share = 1e-12, worst_share = 1e-6, nothing = 1e-10;
 constexpr std::size_t least_frequencies = 16;
 constexpr int most_retreats = 12;
+// Which s x is hardly ever exceeded, where exponentials of far more take many nodes; how closely ln s is
+// found.
+constexpr double most_exponent = 1e3, close_tilt = 0.05;
 // Smaller deltas and larger losses are left to others, and so are laws without digits, or with too few
 // frequencies. That layers' widths have their digits rests on the least mu, too: proof.
 constexpr double least_delta = 1e-60, largest_loss = 100;
@@ -53,8 +56,12 @@ double best_tilt(const AllocationPart& part, int sign, double x, double spread) 
         const CutStep::Log log = part.at(s);
         return std::isfinite(log.error) ? log.value.real() - s * x - 2 * log_s : infinity;
     };
-    double s = sign * std::exp(lowest(std::log(1e-3 / (std::abs(x) + spread)),
-                                      std::log(std::max(1e7, 1e3 / spread)), 0.05, height));
+    const double first = std::log(1e-3 / (std::abs(x) + spread)),
+                 last = std::log(std::max(1e7, 1e3 / spread)),
+                 likely = x > 0 ? std::min(std::log(most_exponent / x), last) : last;
+    double log_s = lowest(first, likely, close_tilt, height);
+    if (likely < last && log_s > likely - 2 * close_tilt) log_s = lowest(likely, last, close_tilt, height);
+    double s = sign * std::exp(log_s);
     // The least may lie where there is hardly any more.
     for (int i = 0; i < most_retreats && !std::isfinite(part.at(1.1 * s).error); ++i) s *= 0.9;
     return s;
