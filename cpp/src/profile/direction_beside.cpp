@@ -146,7 +146,8 @@ Answer Profile::Direction::given_losses(double delta, Answer best, const GivenOu
 template <class AskLattice, class AskSums>
 Profile::Direction::Beside Profile::Direction::beside_losses(AskLattice ask_lattice, AskSums ask_sums) const {
     const std::lock_guard lock(mutex_);
-    const Answer found = ask_lattice(lattices());
+    // Those of atoms are sooner put together than lattices are fine.
+    const Answer found = ask_lattice(lattices(), sums_first_ ? accuracy_ : fine_of_sums * accuracy_);
     const LatticeEngine::TablesPtr lattice = lattices_.last();
     if (known_closely(found, fine_of_sums * accuracy_)) return {as_rest(lattice), found};
     const ByNearOutcomes& sums = ask_sums(known_closely(found, accuracy_) ? some_products : most_products);
@@ -159,8 +160,8 @@ Answer Profile::Direction::epsilon_given_losses(double delta, Answer best, doubl
         others.closed_
             ? Beside{others.as_rest(), others.epsilon_bounds(delta)}
             : others.beside_losses(
-                  [&](auto& lattices) {
-                      return lattices.epsilon(delta, fine_of_sums * accuracy_, others.most_epsilon());
+                  [&](auto& lattices, double accuracy) {
+                      return lattices.epsilon(delta, accuracy, others.most_epsilon());
                   },
                   [&](double products) -> const auto& { return others.epsilon_by_sums(delta, products); });
     // The steps together spend no less than some of them, and seldom more than both alone.
@@ -185,10 +186,11 @@ Answer Profile::Direction::delta_given_losses(double epsilon, Answer best, doubl
     const auto [rest, guess] =
         others.closed_
             ? Beside{others.as_rest(), others.closed_delta(epsilon)}
-            : others.beside_losses([&](auto& lattices) { return lattices.delta(epsilon, fine_of_sums * accuracy_); },
-                                   [&](double products) -> const auto& {
-                                       return others.delta_by_sums(epsilon, unknown(1), products);
-                                   });
+            : others.beside_losses(
+                  [&](auto& lattices, double accuracy) { return lattices.delta(epsilon, accuracy); },
+                  [&](double products) -> const auto& {
+                      return others.delta_by_sums(epsilon, unknown(1), products);
+                  });
     const double least =
         std::max({best.lower, guess.lower, apart()->allocations->delta_bounds(epsilon).lower});
     return given_losses(
