@@ -97,15 +97,17 @@ def test_more_steps_spend_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("noise_multiplier", "slots", "sigma", "q", "delta"),
+    ("noise_multiplier", "slots", "sigma", "q", "delta", "widest"),
     [
-        (13.05, 5049, 0.924, 2.296e-4, 1.2e-16),
-        (5.188, 40680, 1.0, 6.508e-4, 7e-13),
-        (22.2, 13, 0.9, 1.138e-4, 2.6e-15),
+        (13.05, 5049, 0.924, 2.296e-4, 1.2e-16, 1e-3),
+        (5.188, 40680, 1.0, 6.508e-4, 7e-13, 1e-3),
+        (22.2, 13, 0.9, 1.138e-4, 2.6e-15, 1e-3),
+        # Lattices of the rest, and few points of the allocation's losses, left 6e-6 of it open.
+        (1.859, 18, 1.0, 3e-4, 3.9e-6, 2e-6),
     ],
 )
 def test_beside_an_allocation(
-    noise_multiplier: float, slots: int, sigma: float, q: float, delta: float
+    noise_multiplier: float, slots: int, sigma: float, q: float, delta: float, widest: float
 ) -> None:
     """Given each sequence of outcomes the allocation alone is left."""
     steps = 4
@@ -113,7 +115,7 @@ def test_beside_an_allocation(
     lower, upper = hs.account(
         allocation + hs.PoissonSampled(hs.DiscreteGaussian(sigma), q) * steps, adjacency="remove"
     ).epsilon_bounds(delta)
-    assert upper <= lower * (1 + 1e-3)
+    assert upper <= lower * (1 + widest)
     loss, mass, beyond = truth(sigma, q, steps, "remove")
     assert beyond < 1e-3 * delta
     alone = hs.account(allocation, adjacency="remove", accuracy=1e-6)

@@ -33,7 +33,7 @@ CutStep::Log beside(const CutStep::Log& log, const CutStep::Log& beyond, double 
 }
 
 // phi + r where r is not small beside phi; its error is infinite where hardly more than its size is known.
-CutStep::Log together(const CutStep::Log& log, const CutStep::Log& beyond, double t) {
+CutStep::Log added(const CutStep::Log& log, const CutStep::Log& beyond, double t) {
     if (!(log.error < 1)) return {0, infinity};
     const Complex phi = std::exp(log.value / t), sum = phi + beyond.value;
     const double units = 8 + std::abs(log.value) / t,
@@ -85,7 +85,7 @@ CutStep::Log Bulk::with_more(const CutStep::Log& log, const CutStep::Log& beyond
     const double t = law_.steps;
     const CutStep::Log r = beside(log, beyond, t);
     if (!std::isfinite(r.error)) {
-        if (const CutStep::Log sum = together(log, beyond, t); std::isfinite(sum.error)) {
+        if (const CutStep::Log sum = added(log, beyond, t); std::isfinite(sum.error)) {
             const Complex each = std::log(sum.value);
             return {t * each, t * (2 * sum.error / std::abs(sum.value) + 8 * u * (1 + std::abs(each)))};
         }
@@ -230,7 +230,7 @@ CutStep::Log Rest::join(const CutStep::Log& log, const CutStep::Log& beyond) con
         const double dx = 2 * t * r.error + 8 * u * std::abs(x);
         return scaled(log, whole, dx * std::exp(std::max(0.0, x.real()) + dx) + 8 * u * std::abs(whole));
     }
-    const CutStep::Log sum = together(log, beyond, t);
+    const CutStep::Log sum = added(log, beyond, t);
     if (!std::isfinite(sum.error)) return size_alone();
     // Relative to the larger of both powers.
     const Complex each = std::log(sum.value), power = t * each;

@@ -161,7 +161,7 @@ public:
         lines_.clear();
     }
     void add(double epsilon, const Lines& lines) {
-        if (keeps_) lines_.insert_or_assign(epsilon, lines);
+        if (keeps_ && lines_.size() < most_kept) lines_.insert_or_assign(epsilon, lines);
     }
     // By the nearest on either side, until that is good enough.
     template <class AnswerBy>
@@ -178,9 +178,10 @@ public:
         ask(first ? next : before);
         ask(first ? before : next);
     }
-    bool keeps() const { return keeps_; }
 
 private:
+    // speed: some hundred kilobytes each.
+    static constexpr std::size_t most_kept = 256;
     bool keeps_ = false;
     std::map<double, Lines> lines_;
 };
@@ -202,10 +203,8 @@ std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilo
         if (relative_gap(answer) < relative_gap(curve[i])) curve[i] = std::move(answer);
     };
     for (std::size_t i = 0; i < epsilons.size(); ++i) {
-        if (kept && kept->keeps())
-            kept->serve(epsilons[i], answer_by, sharing.enough, curve[i]);
-        else if (lines)
-            keep(i, answer_by(*lines, epsilons[i]));
+        if (kept) kept->serve(epsilons[i], answer_by, sharing.enough, curve[i]);
+        if (lines && !(relative_gap(curve[i]) < sharing.enough)) keep(i, answer_by(*lines, epsilons[i]));
         if (relative_gap(curve[i]) <
             (served++ < sharing.run ? largest_shared : std::max(gap, sharing.enough)))
             continue;

@@ -33,7 +33,7 @@ constexpr double share_of_bound = 0.1;
 // Speed: how much less a bound from above is to be for another one to be tried, which leaves out less.
 constexpr double worth_a_bound = 0.5;
 // Speed: joined pairs' layers are nearly as quick at this tolerance, which is tried first; a single answer
-// with a larger gap is worth their time.
+// with a larger gap is worth their time, but not what they take beside allocations.
 constexpr double fine_tolerance = 1e-9, fine_gap = 1e-8;
 // Speed: what one epoch of random allocation may take before anything else is tried, and after that, in
 // frequencies.
