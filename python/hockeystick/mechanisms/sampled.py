@@ -159,6 +159,8 @@ class PoissonSampled(_Sampled):
     @property
     def participation(self) -> float:
         """Of all samples around the mechanism, rounded up."""
+        if self.mechanism.participation == 1.0:
+            return self.sampling_probability
         return double(Fraction(self.sampling_probability) * Fraction(self.mechanism.participation), math.inf)
 
     def if_seen(self) -> Step:
