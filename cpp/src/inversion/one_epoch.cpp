@@ -184,23 +184,30 @@ std::optional<OneEpoch::Parts> OneEpoch::by_series(double x, double delta, doubl
     return Parts{{{std::move(*bulk)}, std::move(large->second)}};
 }
 
+// In two parts, or by one ratio alone where that is closer.
+std::optional<OneEpoch::Parts> OneEpoch::in_parts(double epsilon, double delta, LineBudget budget) const {
+    const double x = std::expm1(epsilon);
+    if (auto alone = by_series(x, delta, good_series, {0})) return alone;
+    auto parts = law_.steps >= least_steps ? in_two(x, delta, budget) : std::nullopt;
+    const auto gap_of = [&](const std::optional<Parts>& which) {
+        return which ? relative_gap(answer_by(*which, epsilon)) : infinity;
+    };
+    const double gap = gap_of(parts);
+    if (gap <= good_series) return parts;
+    const LineBudget beside = law_.steps >= many_steps ? budget : LineBudget{0};
+    auto alone = by_series(x, delta, std::min(gap, poor_series), beside);
+    return gap_of(alone) < gap ? std::move(alone) : std::move(parts);
+}
+
 // delta: about that.
 std::optional<OneEpoch::Parts> OneEpoch::parts_at(double epsilon, double delta, LineBudget budget) const {
     if (!(delta > least_delta && epsilon < largest_loss)) return {};
     interruption_point();
     if (law_.add) return by_put(epsilon, delta, budget);
-    const double x = std::expm1(epsilon);
     const bool put = law_.steps >= least_steps && delta > least_beside_put, first = spread() > wide_spread;
     std::optional<Parts> parts;
     if (put && first) parts = by_put(epsilon, delta, budget);
-    if (!parts) parts = by_series(x, delta, good_series, {0});
-    if (!parts && law_.steps >= least_steps) parts = in_two(x, delta, budget);
-    // Where both serve, the closer one.
-    const double gap = parts ? relative_gap(answer_by(*parts, epsilon)) : infinity;
-    if (gap > good_series) {
-        const LineBudget beside = law_.steps >= many_steps ? budget : LineBudget{0};
-        if (auto other = by_series(x, delta, std::min(gap, poor_series), beside)) parts = std::move(other);
-    }
+    if (!parts) parts = in_parts(epsilon, delta, budget);
     if (!parts && put && !first) parts = by_put(epsilon, delta, budget);
     return parts;
 }

@@ -50,6 +50,7 @@ private:
     std::optional<Parts> in_two(double x, double delta, LineBudget budget) const;
     std::optional<Parts> by_series(double x, double delta, double worst, LineBudget budget) const;
     std::optional<Parts> by_put(double epsilon, double delta, LineBudget budget) const;
+    std::optional<Parts> in_parts(double epsilon, double delta, LineBudget budget) const;
     std::optional<Parts> parts_at(double epsilon, double delta, LineBudget budget) const;
     std::optional<std::pair<CutStep, LargeRatios>> alone(double x, double worst) const;
     std::optional<Answer> delta_bounds(double epsilon, LineBudget budget, std::optional<Parts>& parts) const;
