@@ -150,20 +150,24 @@ Profile::Direction::Beside Profile::Direction::beside_losses(AskLattice ask_latt
     const Answer found = ask_lattice(lattices(), sums_first_ ? accuracy_ : fine_of_sums * accuracy_);
     const LatticeEngine::TablesPtr lattice = lattices_.last();
     if (known_closely(found, fine_of_sums * accuracy_)) return {as_rest(lattice), found};
-    const ByNearOutcomes& sums = ask_sums(known_closely(found, accuracy_) ? some_products : most_products);
+    const ByNearOutcomes& sums =
+        ask_sums(known_closely(found, accuracy_) ? some_products : most_products, found);
     return {as_rest(lattice, sums.form), with_sums(sums, found)};
 }
 
 Answer Profile::Direction::epsilon_given_losses(double delta, Answer best, double ceiling) const {
     const Direction& others = *apart()->others;
-    auto [rest, guess] =
-        others.closed_
-            ? Beside{others.as_rest(), others.epsilon_bounds(delta)}
-            : others.beside_losses(
-                  [&](auto& lattices, double accuracy) {
-                      return lattices.epsilon(delta, accuracy, others.most_epsilon());
-                  },
-                  [&](double products) -> const auto& { return others.epsilon_by_sums(delta, products); });
+    const Beside said = others.closed_
+                            ? Beside{others.as_rest(), others.epsilon_bounds(delta)}
+                            : others.beside_losses(
+                                  [&](auto& lattices, double accuracy) {
+                                      return lattices.epsilon(delta, accuracy, others.most_epsilon());
+                                  },
+                                  [&](double products, const Answer&) -> const auto& {
+                                      return others.epsilon_by_sums(delta, products);
+                                  });
+    const GivenOutcomes::Rest& rest = said.rest;
+    Answer guess = said.alone;
     // The steps together spend no less than some of them, and seldom more than both alone.
     best.lower = std::max(best.lower, std::min(best.upper, guess.lower));
     guess.upper += apart()->allocations->epsilon_bounds(delta).upper;
@@ -183,16 +187,17 @@ Answer Profile::Direction::epsilon_given_losses(double delta, Answer best, doubl
 
 Answer Profile::Direction::delta_given_losses(double epsilon, Answer best, double ceiling) const {
     const Direction& others = *apart()->others;
-    const auto [rest, guess] =
+    const Beside said =
         others.closed_
             ? Beside{others.as_rest(), others.closed_delta(epsilon)}
             : others.beside_losses(
                   [&](auto& lattices, double accuracy) { return lattices.delta(epsilon, accuracy); },
-                  [&](double products) -> const auto& {
-                      return others.delta_by_sums(epsilon, unknown(1), products);
+                  [&](double products, const Answer& about) -> const auto& {
+                      return others.delta_by_sums(epsilon, about, products);
                   });
+    const GivenOutcomes::Rest& rest = said.rest;
     const double least =
-        std::max({best.lower, guess.lower, apart()->allocations->delta_bounds(epsilon).lower});
+        std::max({best.lower, said.alone.lower, apart()->allocations->delta_bounds(epsilon).lower});
     return given_losses(
         least, best, rest,
         [&](const GivenOutcomes& outcomes, const Answer& about) {
