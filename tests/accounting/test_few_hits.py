@@ -119,9 +119,9 @@ def test_beside_an_allocation(
     loss, mass, beyond = truth(sigma, q, steps, "remove")
     assert beyond < 1e-3 * delta
     alone = hs.account(allocation, adjacency="remove", accuracy=1e-6)
-    order = np.argsort(-loss)
-    order = order[mass[order] > 1e-9 * delta / len(loss)]
-    rest = (float(mass.sum() - mass[order].sum()) + beyond) * (1 + 1e-9) + 1e-9 * delta
+    counted = mass > 1e-9 * delta / len(loss)
+    rest = (float(mass[~counted].sum()) + beyond) * (1 + 1e-9) + 1e-9 * delta
+    order = np.flatnonzero(counted)[np.argsort(-loss[counted])]
     for epsilon, above in ((lower, True), (upper, False)):
         bounds = alone.delta_curve(np.asarray(LONG(epsilon) - loss[order], dtype=float))
         total = float((mass[order] * bounds[1 if above else 0].astype(LONG)).sum())
