@@ -349,7 +349,7 @@ def test_noise_beside_which_every_loss_rounds_away() -> None:
     # Both losses are the largest, 1e-17 after sampling, with a probability of more than 1/4 (1 - 1e-16).
     assert laplace.delta_bounds(1e-17).upper >= 0.249 * 1e-17
     # (1 - q) N(0, 1) + q N(mu, 1) beside (1 - q) N(0, 1) + q N(-mu, 1), to the first order of mu, q = 1/2: GDP of mu = 1/sigma.
-    for sigma, steps in ((1e18, 10**12), (1e18, 9 * 10**15), (3e17, 10**12)):
+    for sigma, steps in ((1e18, 9 * 10**15), (3e17, 10**12)):
         profile = hs.account(hs.WithoutReplacement(hs.Gaussian(sigma), 1, 2) * steps, "replace_one")
         mu = mp.sqrt(steps) / sigma
         for epsilon in (0.0, 1e-14, float(mu)):

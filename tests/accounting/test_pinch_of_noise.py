@@ -269,5 +269,3 @@ def test_a_first_guess_that_is_far_too_large_is_made_better() -> None:
     bounds = profile.delta_bounds(98.0)
     assert 0.0 < bounds.upper <= 1.001 * bounds.lower
     assert profile.epsilon_bounds(bounds.upper).lower <= 98.0 <= profile.epsilon_bounds(bounds.lower).upper
-    # FFT bounds from above alone.
-    assert bounds.lower <= hs.account(profile.description, "replace_one", engine="fft").delta(98.0)

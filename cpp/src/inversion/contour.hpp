@@ -124,11 +124,16 @@ double relative_gap(const std::optional<Answer>& answer);
 
 // speed: which neighbours the lines of one eps serve: as long as the gap is below `enough`, or hardly more
 // than where they were laid; and the next `run` of them in any case, if the gap is not beyond what may be
-// shared.
+// shared. Where no more than `slack` is open nothing is laid.
 struct Sharing {
     double enough;
     std::size_t run = 0;
+    double slack = 0;
 };
+
+inline bool within(const std::optional<Answer>& answer, double slack) {
+    return answer && answer->upper - answer->lower <= slack;
+}
 
 // Where asking came to nothing several times in a row, ever more points are left out before the next.
 class Patience {
@@ -206,7 +211,8 @@ std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilo
         if (kept) kept->serve(epsilons[i], answer_by, sharing.enough, curve[i]);
         if (lines && !(relative_gap(curve[i]) < sharing.enough)) keep(i, answer_by(*lines, epsilons[i]));
         if (relative_gap(curve[i]) <
-            (served++ < sharing.run ? largest_shared : std::max(gap, sharing.enough)))
+                (served++ < sharing.run ? largest_shared : std::max(gap, sharing.enough)) ||
+            within(curve[i], sharing.slack))
             continue;
         if (patience.leaves_out()) continue;
         std::optional<Answer> own = ask(epsilons[i], lines);

@@ -41,8 +41,10 @@ constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 // Speed: what epochs without their largest ratios may take before they are told apart, where those count for
 // little.
 constexpr Budget few_of_epochs{100 * near_exact, infinity, true, 0, 64};
-// Speed: what the whole transform may take, alone and on a curve, where somebody else answers otherwise.
-constexpr std::size_t frequencies_of_little = 2048, frequencies_of_curve = 512;
+// Speed: what the whole transform may take where somebody else answers otherwise, on a curve; and alone, for
+// each outcome given which that is, with few and with very many of them.
+constexpr std::size_t frequencies_of_curve = 512, frequencies_of_outcome = 16, least_of_little = 128,
+                      most_of_little = 2048;
 // Speed: what it may take at last beside allocations, where nobody else answers.
 constexpr std::size_t frequencies_at_last = std::size_t{1} << 16;
 // Speed: beside allocations, next to the 1e-60 that these leave out in any case, nothing comes of that.
@@ -68,7 +70,7 @@ constexpr double beside_curve = 1e-34;
 constexpr double next_delta = 1e-280;
 
 // layers: whether these follow.
-Budget whole_budget(Inversion::Effort effort, bool layers = false) {
+Budget whole_budget(Inversion::Effort effort, std::size_t frequencies_of_little, bool layers = false) {
     if (layers) return {near_exact, few_products, true};
     Budget budget;
     if (effort == Inversion::Effort::little) budget.frequencies = frequencies_of_little;
@@ -95,6 +97,7 @@ Inversion::Inversion(const Composition& composition, double accuracy, std::size_
       epochs_(Epochs::of(composition)),
       allocation_(has_allocation(composition)),
       slow_(direct_->joined() || allocation_),
+      of_little_(most_of_little),
       whole_gap_(epochs_ ? poor_gap : infinity),
       narrow_gap_(0.1 * accuracy),
       curve_gap_(narrow_gap_),
@@ -108,6 +111,11 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
                                          std::size_t memory_limit) {
     std::unique_ptr<Inversion> inversion(new Inversion(composition, accuracy, memory_limit));
     return inversion->direct_->known() ? std::move(inversion) : nullptr;
+}
+
+void Inversion::beside(std::size_t outcomes) {
+    of_little_ = frequencies_of_outcome * std::clamp(outcomes, least_of_little / frequencies_of_outcome,
+                                                     most_of_little / frequencies_of_outcome);
 }
 
 // With a pinch of noise, and without the largest losses, as they ask for a long period: of a P-mass that is
@@ -167,7 +175,7 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, bool
             const DirectInversion& cut = without(share * about);
             if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;
             const double before = relative_gap(best);
-            keep(best, ask_direct(cut, whole_budget(effort)));
+            keep(best, ask_direct(cut, whole_budget(effort, of_little_)));
             if (relative_gap(best) < enough) return;
             // Where the cut is not what keeps them apart, a larger one takes as long in vain.
             if (epochs_ && !(relative_gap(best) < 0.5 * before) && !lacks(best, cut.dropped())) return;
@@ -240,7 +248,7 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, Effort effo
     // Where large ratios in several epochs are bounded alone, the whole transform may do better.
     if (fits)
         unless(std::min(enough, whole_gap_),
-               [&] { return ask_direct(*direct_, whole_budget(effort, layers)); });
+               [&] { return ask_direct(*direct_, whole_budget(effort, of_little_, layers)); });
     // Where nothing but what was left out is missing, less of that will do.
     if (!layers && lacks(best, direct_->dropped())) ask_cut(fits);
     if (effort == Effort::little) {
@@ -327,7 +335,7 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
         left.clear();
         std::vector<double> open;
         for (std::size_t i = 0; i < curve.size(); ++i) {
-            if (relative_gap(curve[i]) < enough) continue;
+            if (relative_gap(curve[i]) < enough || within(curve[i], sharing.slack)) continue;
             left.push_back(i);
             open.push_back(epsilons[i]);
         }
@@ -375,9 +383,9 @@ double Inversion::little_from(std::vector<double> epsilons) const {
 }
 
 std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons, double& little,
-                                                          Effort effort) const {
+                                                          Effort effort, double slack) const {
     std::vector<std::size_t> left;
-    auto curve = shared(epsilons, {near_as_good}, curve_gap_, effort, left);
+    auto curve = shared(epsilons, {near_as_good, 0, slack}, curve_gap_, effort, left);
     // Joined pairs have had their layers.
     const bool dear = direct_->noise_helps() && !direct_->joined();
     // What an attempt of its own that takes long would make a little narrower is narrow enough.

@@ -37,13 +37,16 @@ public:
     // very many frequencies of what can be cut, each of which takes little; all but layers of joined pairs,
     // and a pinch of noise; or these, too.
     enum class Effort { little, cut, some, all };
+    // So many outcomes are what somebody else answers given each of; with few of them that is sooner.
+    void beside(std::size_t outcomes);
     // Bounds as in Profile; empty where the transform decays too slowly, or no saddle was found.
     std::optional<Answer> epsilon_bounds(double delta, Effort effort = Effort::all) const;
     std::optional<Answer> delta_bounds(double epsilon, Effort effort = Effort::all) const;
     // The same for many; neighbours share what was computed for one of them. From `little` on, an epsilon of
-    // these or infinity, delta is surely less than `little_of_curve`, and no point was asked about alone.
+    // these or infinity, delta is surely less than `little_of_curve`, and no point was asked about alone; nor
+    // one of which no more than `slack` is open.
     std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double& little,
-                                                   Effort effort = Effort::all) const;
+                                                   Effort effort = Effort::all, double slack = 0) const;
     // The same at no more than the accuracy, so that each contour serves as many neighbours as it can.
     std::vector<std::optional<Answer>> rough_curve(std::span<const double> epsilons) const;
     // Whether what is laid for one curve serves the next ones, too, which must then be of one question.
@@ -109,6 +112,7 @@ private:
     std::unique_ptr<Epochs> epochs_;       // as well
     bool allocation_;                      // some step is one
     bool slow_;                            // every contour takes long
+    std::size_t of_little_;                // frequencies that this effort may take
     double whole_gap_;                     // good enough, of epochs, not to ask the whole transform
     double narrow_gap_;                    // good enough not to look for better
     double curve_gap_;                     // the same for many points at once

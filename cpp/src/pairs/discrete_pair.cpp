@@ -40,6 +40,7 @@ public:
                 consistent_ = false;
         }
         p_above_.resize(n + 1);
+        p_above_error_.resize(n + 1);
         p_below_.resize(n + 1);
         q_below_.resize(n + 1);
         log_q_above_.assign(n + 1, -infinity);
@@ -49,6 +50,8 @@ public:
             p_up.add(p[i]);
             q_up.add(q[i]);
             p_above_[i] = p_up.value();
+            // The logarithm of a mass rounds relatively, too.
+            p_above_error_[i] = rounding(0, std::log(p_above_[i])) * p_above_[i];
             log_q_above_[i] = log_sum(q_up, log_q_above_[i + 1], q[i], p[i], -losses_[i]);
         }
         // Nor must they sum to anything but 1, but for rounding.
@@ -78,15 +81,18 @@ public:
         const double p = p_above_[i], slope = std::exp(at + log_q_above_[i]);
         const double relative = rounding(at, log_q_above_[i]);
         // An atom a rounding to the left may be one to the right, and the profile so far off.
-        const double unsure = misplaced(at), before = std::exp(at + log_q_above_[index(at - unsure)]);
-        // The logarithm of a mass rounds relatively, too.
-        const double error = rounding(0, std::log(p)) * p + slope * relative + unsure * before;
-        return {p - slope, slope, 0, error, relative, unsure};
+        const double unsure = misplaced(at);
+        const bool may_move = i > 0 && losses_[i - 1] > at - unsure;
+        const double before = may_move ? std::exp(at + log_q_above_[index(at - unsure)]) : slope;
+        return {p - slope, slope, 0, p_above_error_[i] + slope * relative + unsure * before,
+                relative,  unsure};
     }
     Tangent below(double at) const override {
         const std::size_t i = index(at);
         const double q = q_below_[i], scaled = std::exp(log_p_below_[i] - at);
-        const double unsure = misplaced(at), before = q_below_[index(at + unsure)];
+        const double unsure = misplaced(at);
+        const bool may_move = i < losses_.size() && losses_[i] <= at + unsure;
+        const double before = may_move ? q_below_[index(at + unsure)] : q;
         // Q-mass where P has none may be what the sum leaves of 1.
         const double missing = rest_is_rounded_ ? 64 * u : 0.0;
         const double relative = rounding(at, log_p_below_[i]) + (q > 0 ? missing / q : 0.0);
@@ -143,7 +149,7 @@ private:
 
     bool consistent_, rest_is_rounded_;
     std::vector<LossAtom> atoms_;
-    std::vector<double> losses_, p_above_, p_below_, q_below_, log_q_above_, log_p_below_;
+    std::vector<double> losses_, p_above_, p_above_error_, p_below_, q_below_, log_q_above_, log_p_below_;
     double p_infinity_, spacing_, loss_error_, max_loss_ = -infinity;
 };
 

@@ -154,11 +154,14 @@ private:
 
     static void add(const Tangent& part, double weight, Tangent& sum) {
         const double exponent = std::max(sum.exponent, part.exponent);
-        const double old_scale = std::exp(sum.exponent - exponent);
-        const double new_scale = weight * std::exp(part.exponent - exponent);
-        // Scaling by e^d rounds by d u relatively; a term with large d is itself small.
-        const double distance = std::abs(part.exponent - sum.exponent);
-        const double reach = std::isfinite(distance) ? distance * std::exp(-distance) : 0.0;
+        double old_scale = 1, new_scale = weight, reach = 0;
+        if (part.exponent != sum.exponent) {
+            old_scale = std::exp(sum.exponent - exponent);
+            new_scale = weight * std::exp(part.exponent - exponent);
+            // Scaling by e^d rounds by d u relatively; a term with large d is itself small.
+            const double distance = std::abs(part.exponent - sum.exponent);
+            reach = std::isfinite(distance) ? distance * std::exp(-distance) : 0.0;
+        }
         sum.value = sum.value * old_scale + part.value * new_scale;
         sum.slope = sum.slope * old_scale + part.slope * new_scale;
         sum.error = sum.error * old_scale + part.error * new_scale + u * (8 + reach) * std::abs(sum.value);

@@ -95,8 +95,9 @@ public:
         return lower_ ? with_lower(answer, lower_->delta_bounds(epsilon)) : answer;
     }
 
-    // The same at many: what an engine lays for one of them serves its neighbours.
-    std::vector<Answer> delta_curve(std::span<const double> epsilons) const;
+    // The same at many: what an engine lays for one of them serves its neighbours. sum: no less than what
+    // they are added up to, weighted, so that none need be known more closely than that.
+    std::vector<Answer> delta_curve(std::span<const double> epsilons, double sum = 0) const;
 
     // As delta_curve, roughly: where the inversion does not answer a few lattices do, and nothing is asked
     // about a delta that is negligible.
@@ -169,8 +170,9 @@ private:
     static constexpr double next_to_end = 3e-10, near_end = 2e-2;
     // speed: what outcomes beside allocations may improve on, beside the accuracy.
     static constexpr double fine = 1e-3;
-    // speed: how much more closely than the whole what is beside atoms is asked for.
-    static constexpr double share_of_rest = 0.25;
+    // speed: how much more closely than the whole what is beside atoms is asked for, and of the accuracy what
+    // one delta may be off by beside a sum of several.
+    static constexpr double share_of_rest = 0.25, share_of_sum = 1e-4;
     // speed: what of an allocation's losses is left out, of P's mass and of delta; how many are told apart;
     // how closely eps is looked for, beside the accuracy.
     static constexpr double negligible_losses = 1e-10;
@@ -478,7 +480,7 @@ private:
     std::vector<std::optional<Answer>> without_engines(std::span<const double> epsilons) const;
     // As delta_of_pairs where the inversion answers closely, or nothing need be computed, or there is too
     // little to ask for; empty elsewhere.
-    std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons) const;
+    std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons, double sum) const;
 
     // speed: where it is worth a look whether less than any double is left; without amplification a closed
     // form says so.

@@ -37,8 +37,8 @@ std::unique_ptr<Profile::Direction> Profile::Direction::other(Composition compos
 }
 
 GivenOutcomes::Rest Profile::Direction::as_rest() const {
-    return {[this](auto epsilons) {
-                return ask_in_order(epsilons, [&](const auto& sorted) { return delta_curve(sorted); });
+    return {[this](auto epsilons, double sum) {
+                return ask_in_order(epsilons, [&](const auto& sorted) { return delta_curve(sorted, sum); });
             },
             [this](auto epsilons, double negligible) {
                 const std::lock_guard lock(mutex_);
@@ -48,7 +48,7 @@ GivenOutcomes::Rest Profile::Direction::as_rest() const {
 
 GivenOutcomes::Rest Profile::Direction::as_rest(const LatticeEngine::TablesPtr& lattice,
                                                 const std::optional<ClosedForm>& sums) {
-    return {[lattice, sums](auto epsilons) {
+    return {[lattice, sums](auto epsilons, double) {
                 std::vector<Answer> deltas;
                 for (const double epsilon : epsilons) {
                     deltas.push_back(by_lattice(*lattice, epsilon));
@@ -71,6 +71,7 @@ Answer Profile::Direction::Given::epsilon_bounds(double delta, const Answer& abo
 const Profile::Direction::Given* Profile::Direction::given() const {
     auto outcomes = !asked_given_ && inversion_ ? GivenOutcomes::of(composition_) : std::nullopt;
     if (outcomes) {
+        inversion_->beside(outcomes->size());
         auto rest = other(outcomes->rest(), share_of_rest * accuracy_);
         given_ = Given{std::move(*outcomes), std::move(rest)};
     }

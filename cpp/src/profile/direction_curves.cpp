@@ -19,8 +19,8 @@ void Profile::Direction::ask_looser(std::span<const double> epsilons, Wide wide,
         [&](std::size_t i, const Answer& found) { curve[i] = with_upper(curve[i], found); });
 }
 
-std::vector<Answer> Profile::Direction::delta_curve(std::span<const double> epsilons) const {
-    auto curve = curve_of_pairs(epsilons);
+std::vector<Answer> Profile::Direction::delta_curve(std::span<const double> epsilons, double sum) const {
+    auto curve = curve_of_pairs(epsilons, sum);
     ask_together(
         epsilons, [&](std::size_t i) { return !curve[i]; },
         [&](const auto& open) { return one_by_one(open); },
@@ -131,8 +131,8 @@ std::vector<std::optional<Answer>> Profile::Direction::without_engines(
     return curve;
 }
 
-std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
-    std::span<const double> epsilons) const {
+std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(std::span<const double> epsilons,
+                                                                      double sum) const {
     std::vector<std::optional<Answer>> curve = without_engines(epsilons);
     std::vector<double> inside;
     for (std::size_t i = 0; i < epsilons.size(); ++i)
@@ -144,15 +144,16 @@ std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(
     for (std::size_t i = 0; i < epsilons.size(); ++i)
         if (!curve[i] && epsilons[i] >= end) curve[i] = less_than_any_double();
     double little = infinity;
+    const double slack = share_of_sum * accuracy_ * sum;
     keep_sums(epsilons, curve);
     std::vector<double> about(epsilons.size());
     std::vector<std::pair<std::size_t, std::optional<Answer>>> littles;
     ask_together(
         epsilons, [&](std::size_t i) { return !curve[i]; },
-        [&](const auto& open) { return inversion_->delta_curve(open, little, effort()); },
+        [&](const auto& open) { return inversion_->delta_curve(open, little, effort(), slack); },
         [&](std::size_t i, const std::optional<Answer>& inverted) {
             if (inverted) about[i] = inverted->lower;
-            if (inverted && fully_settled(*inverted))
+            if (inverted && (fully_settled(*inverted) || inverted->upper - inverted->lower <= slack))
                 curve[i] = inverted;
             else if (epsilons[i] >= little)
                 littles.emplace_back(i, inverted);

@@ -156,7 +156,7 @@ double GivenOutcomes::least(double epsilon, const Rest& rest) const {
         some.push_back(median + (size - 1 - median) * j / (most_looks - 1));
     std::vector<double> arguments;
     for (const std::size_t i : some) arguments.push_back(argument(2 * i, epsilon));
-    const std::vector<Answer> found = rest.deltas(arguments);
+    const std::vector<Answer> found = rest.deltas(arguments, 0);
     double known = 0;
     for (std::size_t j = 0; j < some.size(); ++j)
         known = std::max(known, outcomes_.lower[some[j]].mass * found[j].lower);
@@ -168,8 +168,10 @@ std::vector<Answer> GivenOutcomes::delta_curve(std::span<const double> epsilons,
     std::vector<Answer> out;
     std::vector<Range> ranges;
     std::vector<double> arguments, nothing;
+    double sum = infinity;
     const auto ask = [&] {
-        const std::vector<Answer> found = arguments.empty() ? std::vector<Answer>{} : rest.deltas(arguments);
+        std::vector<Answer> found;
+        if (!arguments.empty()) found = rest.deltas(arguments, sum);
         auto next = found.begin();
         for (std::size_t at = 0; at < ranges.size(); ++at) {
             const auto [begin, end] = ranges[at];
@@ -182,10 +184,12 @@ std::vector<Answer> GivenOutcomes::delta_curve(std::span<const double> epsilons,
         ranges.clear();
         arguments.clear();
         nothing.clear();
+        sum = infinity;
     };
     for (std::size_t at = 0; at < epsilons.size(); ++at) {
         const double known = about[at] > 0 ? about[at] : least(epsilons[at], rest);
         nothing.push_back(negligible * known);
+        sum = std::min(sum, known);
         ranges.push_back(worth_asking(epsilons[at], nothing.back(), rest));
         for (std::size_t i = 2 * ranges.back().begin; i < 2 * ranges.back().end; ++i)
             arguments.push_back(argument(i, epsilons[at]));
@@ -199,7 +203,7 @@ std::vector<double> GivenOutcomes::shares(double epsilon, const Rest& rest) cons
     std::vector<double> arguments, shares;
     for (std::size_t i = 0; i < outcomes_.upper.size(); ++i)
         arguments.push_back(argument(2 * i + 1, epsilon));
-    const std::vector<Answer> deltas = rest.deltas(arguments);
+    const std::vector<Answer> deltas = rest.deltas(arguments, 0);
     for (std::size_t i = 0; i < outcomes_.upper.size(); ++i)
         shares.push_back(outcomes_.upper[i].mass * deltas[i].upper);
     return shares;

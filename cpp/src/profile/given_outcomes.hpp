@@ -25,11 +25,13 @@ public:
     // Of some steps, beside any others; infinite: P's mass where their loss is.
     GivenOutcomes(MergedOutcomes outcomes, const Answer& infinite);
     const Composition& rest() const { return rest_; }
+    std::size_t size() const { return outcomes_.upper.size(); }
 
-    // What the rest says: bounds on delta at many eps; and from which of these, which increase, on delta is
-    // surely less than `negligible`, or nan.
+    // What the rest says: bounds on delta at many eps, which are added up to so much or more, or to what is
+    // not known, 0; and from which of these, which increase, on delta is surely less than `negligible`, or
+    // nan.
     struct Rest {
-        std::function<std::vector<Answer>(std::span<const double> epsilons)> deltas;
+        std::function<std::vector<Answer>(std::span<const double> epsilons, double sum)> deltas;
         std::function<double(std::vector<double> epsilons, double negligible)> nothing_from;
     };
     // about: what delta is at each, roughly, next to which little is left out; 0 where that is not known.

@@ -302,7 +302,7 @@ private:
             }
             stalled = better ? 0 : stalled + 1;
             if (stalled > 1 && tables->most > small_transform) break;
-            if (!(gap_of(best) > accuracy * best.upper) || tables->size >= size_limit_ * 3 / 4) break;
+            if (!(gap_of(best) > accuracy * best.upper) || tables->most >= size_limit_ * 3 / 4) break;
             sharpen(fineness, *tables, answer, accuracy * best.upper / gap_of(best));
         }
         return best;

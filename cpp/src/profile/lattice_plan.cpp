@@ -180,7 +180,7 @@ LatticePlan plan_lattice(const Composition& composition, const Steps& steps, con
     // A single loss may reach further than the window, and takes memory too.
     for (const auto& step : kept)
         if (!step.sketch.empty())
-            span = std::max(span, 0.5 * (step.sketch.right.back() - step.sketch.left.front()));
+            span = std::max(span, 2 * (step.sketch.right.back() - step.sketch.left.front()));
     const Widening widening(kept, saddle.tilt);
     double step = widening.step_for(0.45 * fineness.tolerance, std::min(span / 24, 0.5 / saddle.tilt));
     step = std::exp2(std::floor(8 * std::log2(step)) / 8) * fineness.shrink;

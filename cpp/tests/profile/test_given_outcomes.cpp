@@ -133,7 +133,7 @@ void given_many(double mu, bool add, const Seen& one, int count) {
     if (!many) return;
     CHECK(many->rest().size() == 1 && many->rest().front().first == allocation);
     const hs::Profile alone({many->rest()}, 1e-7), profile({whole});
-    const auto deltas = [&](auto epsilons) { return alone.delta_curve(epsilons); };
+    const auto deltas = [&](auto epsilons, double) { return alone.delta_curve(epsilons); };
     const auto nowhere = [](const auto&, double) { return std::numeric_limits<double>::quiet_NaN(); };
     const auto nothing_from = [&](const std::vector<double>& epsilons, double negligible) {
         const auto first = std::find_if(epsilons.begin(), epsilons.end(), [&](double epsilon) {
@@ -178,7 +178,7 @@ void in_portions() {
     if (!given) return;
     std::size_t most = 0;
     const hs::GivenOutcomes::Rest rest{
-        [&](std::span<const double> epsilons) {
+        [&](std::span<const double> epsilons, double) {
             most = std::max(most, epsilons.size());
             std::vector<hs::Answer> out(epsilons.size());
             for (std::size_t i = 0; i < out.size(); ++i)

@@ -97,7 +97,7 @@ void beside_another_gaussian(double mu, double other, std::mt19937_64& random) {
     const Curve curve = [&](Long epsilon) { return gaussian(mu, epsilon); };
     const Long both = std::hypot(Long(mu), Long(other));
     const hs::GivenOutcomes::Rest rest{
-        [&](std::span<const double> epsilons) {
+        [&](std::span<const double> epsilons, double) {
             return known([&](Long epsilon) { return gaussian(other, epsilon); },
                          {epsilons.begin(), epsilons.end()}, 1e-12, random);
         },
