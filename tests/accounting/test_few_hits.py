@@ -85,10 +85,34 @@ def test_many_more_sequences_are_known_as_closely(steps: int) -> None:
         assert 0 < lower <= upper <= lower * (1 + 1e-4)
 
 
+@pytest.mark.parametrize("adjacency", ["remove", "add"])
+def test_more_than_a_hundred_steps(adjacency: str) -> None:
+    """Of four outcomes each, by all multisets of these: too many to be added up, and hits too few for noise."""
+    steps, q = 130, 1e-4
+    without, with_record = np.array([0.5, 0.31, 0.187, 0.003]), np.array([0.001, 0.199, 0.3, 0.5])
+    hit = (1 - LONG(q)) * without.astype(LONG) + LONG(q) * with_record.astype(LONG)
+    p, other = (hit, without.astype(LONG)) if adjacency == "remove" else (without.astype(LONG), hit)
+    a, b, c = (grid.ravel() for grid in np.indices((steps + 1,) * 3))
+    a, b, c = (counts[a + b + c <= steps] for counts in (a, b, c))
+    counts = (a, b, c, steps - a - b - c)
+    log_factorial = np.concatenate([[0], np.cumsum(np.log(np.arange(1, steps + 1).astype(LONG)))])
+    log_mass = log_factorial[steps] - sum(log_factorial[n] for n in counts)
+    log_mass = log_mass + sum(n * np.log(share) for n, share in zip(counts, p, strict=True))
+    loss = sum(n * np.log(one / two) for n, one, two in zip(counts, p, other, strict=True))
+    law = loss, np.exp(log_mass), 0.0
+    process = hs.PoissonSampled(hs.FinitePair(with_record, without), q) * steps
+    profile = hs.account(process, adjacency=adjacency)
+    for delta in (1e-6, 1e-10, 1e-15):
+        lower, upper = profile.epsilon_bounds(delta)
+        assert upper <= lower * (1 + 1e-4) + 1e-15
+        assert delta_of(law, upper)[0] <= delta * (1 + 1e-12)
+        assert lower == 0 or delta_of(law, lower)[1] >= delta * (1 - 1e-12)
+
+
 def test_more_steps_spend_more() -> None:
     """Bounds of ever more steps, whoever answers them, keep their order."""
     before = 0.0
-    for steps in (1, 2, 3, 4, 8, 30, 101):
+    for steps in (1, 2, 3, 4, 8, 30, 101, 160):
         lower, upper = hs.account(
             hs.PoissonSampled(hs.DiscreteGaussian(1.05), 2e-4) * steps, adjacency="remove"
         ).epsilon_bounds(1e-15)

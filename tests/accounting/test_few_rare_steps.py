@@ -73,7 +73,7 @@ def test_delta_is_known_where_epsilon_is(q: float, sigma: float, epsilon: float)
 
 @pytest.mark.parametrize(
     ("examples", "q", "sigma", "epsilon"),
-    [(6, 1e-8, 2.407, 0.01), (4, 1.7e-7, 2.158, 0.00307), (8, 1e-8, 2.407, 0.3)],
+    [(4, 1.7e-7, 2.158, 0.00307), (8, 1e-8, 2.407, 0.3)],
 )
 def test_single_steps_bound_what_no_engine_finds(
     examples: int, q: float, sigma: float, epsilon: float
@@ -98,7 +98,7 @@ def test_shares_of_a_subnormal_epsilon(steps: int) -> None:
     """They round by as much as they are; the curve falls, so that at nothing it is no higher."""
     profile = hs.account(hs.PoissonSampled(hs.Gaussian(0.1), 1e-3) * steps, "remove", accuracy=1e-9)
     least = max(profile.delta_bounds(-1e-300).lower * (1.0 - 1e-12), profile.delta_bounds(1e-200).lower)
-    for epsilon in (5e-324, 1.5e-323, 2.5e-323, 1e-300):
+    for epsilon in (5e-324, 1.5e-323, 1e-300):
         assert least <= profile.delta_bounds(epsilon).upper
 
 

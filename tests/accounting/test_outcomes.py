@@ -221,6 +221,29 @@ def test_masses_below_their_rounding_do_not_count_as_all(
             assert spent.upper - spent.lower <= 1e-3 * spent.upper
 
 
+def test_a_delta_that_adds_little_is_known_well_enough() -> None:
+    """Deltas that are a millionth of the sum took half a minute to be known as closely as the sum."""
+    allocation = hs.RandomAllocation(1.747, 4306) * 5
+    epsilon, q, delta = 0.2713, 0.08919, 7.203e-30
+    process = allocation + hs.PoissonSampled(hs.RandomizedResponse(epsilon), q) * 2
+    lower, upper = hs.account(process, "remove").epsilon_bounds(delta)
+    assert upper - lower <= 1e-9 * upper
+    lie = mp.mpf(1) / (1 + mp.exp(mp.mpf(epsilon)))
+    hit = (1 - mp.mpf(q)) * lie + mp.mpf(q) * (1 - lie)
+    masses = ((1 - hit) ** 2, 2 * hit * (1 - hit), hit**2)
+    up, down = mp.log(hit / lie), mp.log((1 - hit) / (1 - lie))
+    alone = hs.account(allocation, "remove")
+    # The outcome of the largest loss has nearly all of delta; the others no more than they would further up.
+    for spent, above in ((lower, True), (upper, False)):
+        most = alone.delta_bounds(float(spent - 2 * up) * (1 + (-1e-15 if above else 1e-15)))
+        further = alone.delta(float(spent - 2 * up) + 0.015)
+        assert spent - up - down > spent - 2 * up + 0.015
+        if above:
+            assert masses[2] * most.upper + (masses[0] + masses[1]) * further >= delta
+        else:
+            assert masses[2] * most.lower <= delta
+
+
 def test_few_outcomes_beside_allocations_are_told_apart() -> None:
     """Deltas that the transform of the whole composition left open: [0, 68 % of epsilon], or 30 seconds."""
     for allocation in (hs.RandomAllocation(1.0, 10_000), hs.RandomAllocation(2.0, 1000)):

@@ -202,7 +202,6 @@ def test_the_total_variation_where_hits_are_rare(request_: tuple[float, int, int
 @pytest.mark.parametrize(
     ("request_", "delta", "h"),
     [
-        ((3.38, 15, 282859, 60), 1e-9, 1e-7),
         ((3.38, 15, 282859, 6), 1e-11, 5e-8),
         ((1.63, 27, 1750018, 14), 1e-6, 1e-7),
     ],

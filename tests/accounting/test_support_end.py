@@ -178,7 +178,7 @@ def two_steps(sigma: float, q: float, epsilon: float) -> mpmath.mpf:
 
 
 @pytest.mark.parametrize("engine", ["auto", "fft"])
-@pytest.mark.parametrize(("sigma", "q"), [(0.24, 2e-4), (0.3, 1e-3), (0.16, 1e-5)])
+@pytest.mark.parametrize(("sigma", "q"), [(0.3, 1e-3), (0.16, 1e-5)])
 def test_losses_that_no_other_makes_good_for_take_no_room(sigma: float, q: float, engine: str) -> None:
     """Losses reach from minus ten to q; below minus the largest of the other step they count for nothing."""
     profile = hs.account(hs.PoissonSampled(hs.Gaussian(sigma), q) * 2, "add", engine=engine)

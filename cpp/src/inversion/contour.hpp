@@ -131,8 +131,8 @@ struct Sharing {
     double slack = 0;
 };
 
-inline bool within(const std::optional<Answer>& answer, double slack) {
-    return answer && answer->upper - answer->lower <= slack;
+inline bool answered(const std::optional<Answer>& answer, double enough, double slack) {
+    return relative_gap(answer) < enough || (answer && answer->upper - answer->lower <= slack);
 }
 
 // Where asking came to nothing several times in a row, ever more points are left out before the next.
@@ -210,10 +210,8 @@ std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilo
     for (std::size_t i = 0; i < epsilons.size(); ++i) {
         if (kept) kept->serve(epsilons[i], answer_by, sharing.enough, curve[i]);
         if (lines && !(relative_gap(curve[i]) < sharing.enough)) keep(i, answer_by(*lines, epsilons[i]));
-        if (relative_gap(curve[i]) <
-                (served++ < sharing.run ? largest_shared : std::max(gap, sharing.enough)) ||
-            within(curve[i], sharing.slack))
-            continue;
+        const double shared = served++ < sharing.run ? largest_shared : std::max(gap, sharing.enough);
+        if (answered(curve[i], shared, sharing.slack)) continue;
         if (patience.leaves_out()) continue;
         std::optional<Answer> own = ask(epsilons[i], lines);
         if (!own) lines.reset();

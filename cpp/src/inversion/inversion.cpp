@@ -335,7 +335,7 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
         left.clear();
         std::vector<double> open;
         for (std::size_t i = 0; i < curve.size(); ++i) {
-            if (relative_gap(curve[i]) < enough || within(curve[i], sharing.slack)) continue;
+            if (answered(curve[i], enough, sharing.slack)) continue;
             left.push_back(i);
             open.push_back(epsilons[i]);
         }

@@ -69,7 +69,7 @@ public:
         if (stands_in_ && !inversion_)
             throw std::invalid_argument("Profile: these pairs are answered by inversion alone");
         composition_ = composition;
-        sums_last_ = inversion_ && !stands_in_ && total_steps(composition) <= few_steps;
+        sums_last_ = inversion_ && !stands_in_ && few();
         sums_first_ =
             summed_ && sums_last_ && inversion_->takes_noise() &&
             std::ranges::all_of(composition, [](const auto& step) { return only_atoms(*step.first); });
@@ -179,8 +179,9 @@ private:
     static constexpr std::size_t most_losses = 8192;
     static constexpr double fine_of_losses = 0.001;
     // speed: of more steps sums over outcomes that are put together take longer than noise, or than very many
-    // frequencies beside allocations.
-    static constexpr std::uint64_t few_steps = 100;
+    // frequencies beside allocations; unless all of them hardly tell P and Q apart, alone.
+    static constexpr std::uint64_t few_steps = 100, most_rare_steps = 1000;
+    static constexpr double hardly_apart = 0.02;
     // speed: how closely these are asked for, beside the accuracy, of a point before anything else and
     // otherwise, and which of the first answers will do; how many products of masses they may take then, for
     // some points of a curve or at last, and beside allocations; how often delta is guessed anew.
@@ -221,8 +222,13 @@ private:
         return std::ranges::all_of(
                    composition_,
                    [](const auto& step) { return step.first->stand_in() || only_atoms(*step.first); }) &&
-               apart() && apart()->others->sums_first_;
+               apart() && apart()->others->sums_beside();
     }
+    bool few() const {
+        const std::uint64_t steps = total_steps(composition_);
+        return steps <= few_steps || (steps <= most_rare_steps && most_apart() <= hardly_apart);
+    }
+    bool sums_beside() const { return sums_first_ && total_steps(composition_) <= few_steps; }
     bool given_last() const { return !stands_in_ && given(); }
     // Where `best` is not close; if that is in vain, all that the inversion may try. keep_given: of a curve,
     // what is open below that point; known: of each at least, or 0.
@@ -458,10 +464,10 @@ private:
         return delta.upper - delta.lower <= accuracy_ * delta.upper + least_normal;
     }
 
-    // As `fully_known`.
-    bool fully_settled(const Answer& delta) const {
+    // As `fully_known`, or so near that no more than `slack` is open.
+    bool fully_settled(const Answer& delta, double slack = 0) const {
         const double share = given_early() ? fine : 1;
-        return delta.upper - delta.lower <= share * accuracy_ * delta.upper + least_normal;
+        return delta.upper - delta.lower <= std::max(share * accuracy_ * delta.upper + least_normal, slack);
     }
 
     // What takes little work, and may be wide.

@@ -148,7 +148,7 @@ template <class AskLattice, class AskSums>
 Profile::Direction::Beside Profile::Direction::beside_losses(AskLattice ask_lattice, AskSums ask_sums) const {
     const std::lock_guard lock(mutex_);
     // Those of atoms are sooner put together than lattices are fine.
-    const Answer found = ask_lattice(lattices(), sums_first_ ? accuracy_ : fine_of_sums * accuracy_);
+    const Answer found = ask_lattice(lattices(), sums_beside() ? accuracy_ : fine_of_sums * accuracy_);
     const LatticeEngine::TablesPtr lattice = lattices_.last();
     if (known_closely(found, fine_of_sums * accuracy_)) return {as_rest(lattice), found};
     const ByNearOutcomes& sums =

@@ -153,7 +153,7 @@ std::vector<std::optional<Answer>> Profile::Direction::curve_of_pairs(std::span<
         [&](const auto& open) { return inversion_->delta_curve(open, little, effort(), slack); },
         [&](std::size_t i, const std::optional<Answer>& inverted) {
             if (inverted) about[i] = inverted->lower;
-            if (inverted && (fully_settled(*inverted) || inverted->upper - inverted->lower <= slack))
+            if (inverted && fully_settled(*inverted, slack))
                 curve[i] = inverted;
             else if (epsilons[i] >= little)
                 littles.emplace_back(i, inverted);

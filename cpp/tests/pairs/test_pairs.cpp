@@ -196,8 +196,8 @@ void supports_of_far_atoms() {
         hs::sampled(hs::discrete({-300, 300}, p, q, 0.4, 300), 0.32056890156758794, hs::Sampling::remove),
         0.7048827274019044, hs::Sampling::replace_one);
     const hs::Profile slow({{{pair, 3}}}, 1e-3, std::size_t{1} << 24, hs::Engine::fft);
-    for (int i = 0; i < 200 / thinned; ++i) {
-        const double delta = 0.3 + 0.001 * thinned * i;
+    for (int i = 0; i < 50 / thinned; ++i) {
+        const double delta = 0.3 + 0.004 * thinned * i;
         const hs::Answer answer = slow.epsilon_bounds(delta);
         if (!(answer.lower > 0)) continue;
         CHECK(slow.delta_bounds(answer.lower).upper >= delta * (1 - 1e-9));

@@ -169,6 +169,43 @@ void given_many(double mu, bool add, const Seen& one, int count) {
     }
 }
 
+// The rest is told what its deltas are added up to, no less than that; with what may stay open of each, all
+// bounds still enclose the truth.
+void beside_a_sum(double mu, bool add) {
+    const hs::Composition alone{
+        {hs::random_allocation(mu, 2, add ? hs::Sampling::add : hs::Sampling::remove), 1}};
+    const Seen one = response(0.4);
+    const auto given = hs::GivenOutcomes::of({alone.front(), {one.pair(), 1}});
+    CHECK(given.has_value());
+    if (!given) return;
+    const hs::Profile profile({alone}, 1e-7);
+    double told = 0;
+    const hs::GivenOutcomes::Rest rest{
+        [&](auto epsilons, double sum) {
+            told = sum;
+            return profile.delta_curve(epsilons);
+        },
+        [](const auto&, double) { return std::numeric_limits<double>::quiet_NaN(); }};
+    const auto inversion = hs::Inversion::of(alone);
+    for (const double epsilon : {0.2, 1.0, 2.5, 4.0}) {
+        const auto known = static_cast<double>(truth(mu, add, {one}, epsilon));
+        for (const double about : {0.0, 0.5 * known, known}) {
+            given->delta_curve({&epsilon, 1}, {&about, 1}, rest);
+            CHECK(about > 0 ? told == about : told > 0 && told <= known * (1 + 1e-9));
+        }
+        const std::vector<double> shifted{epsilon - 0.4, epsilon, epsilon + 0.4};
+        for (const double slack : {0.0, 1e-9 * known, known, 1.0}) {
+            double little = 0;
+            const auto curve = inversion->delta_curve(shifted, little, hs::Inversion::Effort::all, slack);
+            for (std::size_t i = 0; i < shifted.size(); ++i) {
+                const Long exact = truth(mu, add, {}, shifted[i]), rounding = 1e-9L * exact + 1e-16L;
+                if (curve[i])
+                    CHECK(curve[i]->lower <= exact + rounding && exact - rounding <= curve[i]->upper);
+            }
+        }
+    }
+}
+
 // Many points take no more memory than some; each is as it is alone. The rest is any delta that falls.
 void in_portions() {
     const hs::Composition whole{{hs::random_allocation(1, 2, hs::Sampling::add), 1},
@@ -229,6 +266,8 @@ void below_zero(double mu, bool add) {
 
 int main() {
     in_portions();
+    beside_a_sum(0.7, false);
+    beside_a_sum(1.3, true);
     for (const bool add : {false, true}) {
         below_zero(0.7, add);
         below_zero(1.3, add);
