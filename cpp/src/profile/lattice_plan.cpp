@@ -176,15 +176,17 @@ LatticePlan plan_lattice(const Composition& composition, const Steps& steps, con
     // Whatever the tilt of the transform, delta is made up of losses that the saddle's tilt finds.
     const double points_tilt = std::max(tilt, coarse_tilt(saddle.tilt));
     const auto [left, right] = ends(kept, tilt, log_mass);
-    double span = std::max(right.loss - left.loss, 1e-290);
-    // A single loss may reach further than the window, and takes memory too.
+    double span = std::max(right.loss - left.loss, 1e-290), reach = 0;
+    // A single loss may reach further than the window; its points take memory, and each of them much time.
     for (const auto& step : kept)
         if (!step.sketch.empty())
-            span = std::max(span, 2 * (step.sketch.right.back() - step.sketch.left.front()));
+            reach = std::max(reach, step.sketch.right.back() - step.sketch.left.front());
+    span = std::max(span, 0.5 * reach);
     const Widening widening(kept, saddle.tilt);
     double step = widening.step_for(0.45 * fineness.tolerance, std::min(span / 24, 0.5 / saddle.tilt));
     step = std::exp2(std::floor(8 * std::log2(step)) / 8) * fineness.shrink;
-    step = aligned(std::max(step, span / (0.9 * size_limit)), composition, span, size_limit);
+    step = aligned(std::max(step, std::max(span, 2 * reach) / (0.9 * size_limit)), composition, span,
+                   size_limit);
     return {{&steps, tilt, step, log_mass, infinity_mass, points_tilt,
              lifts ? fineness.least_epsilon : -infinity, fineness.steep},
             std::move(kept),
