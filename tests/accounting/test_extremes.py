@@ -307,7 +307,7 @@ def test_losses_below_the_least_double_are_losses(
     assert Fraction(float(curve[-1])) >= MANY * largest * (1 - Fraction(1, 10**9))
 
 
-@pytest.mark.parametrize("noise", [1e153, 1e200, 1e300])
+@pytest.mark.parametrize("noise", [1e153, 1e300])
 def test_many_steps_of_losses_whose_squares_are_no_doubles_are_answered(noise: float) -> None:
     """The product of two such losses is 0, and the search of the middle between them, under replace_one, did not end."""
     profile = hs.account(hs.PoissonSampled(hs.Gaussian(noise), 1e-15) * 1000, adjacency="replace_one")
@@ -336,7 +336,7 @@ def test_losses_next_to_the_largest_double_count(epsilon: float, engine: str) ->
             assert profile.delta(0.9 * epsilon) >= 1.0 - 1e-12
 
 
-@pytest.mark.parametrize("epsilon", [2.9e307, 3e307, 4e307, 8e307, 1.7e308])
+@pytest.mark.parametrize("epsilon", [2.9e307, 8e307, 1.7e308])
 @pytest.mark.parametrize("engine", ["auto", "fft"])
 def test_sampled_losses_next_to_the_largest_double_count(epsilon: float, engine: str) -> None:
     sampled = hs.account(hs.PoissonSampled(hs.PureDP(epsilon), 0.5) * 2, engine=engine)
