@@ -17,6 +17,14 @@ import pytest
 LONG = np.longdouble
 
 
+def of_multisets(counts: np.ndarray, p: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Losses and P-masses, a row of counts of the outcomes each."""
+    steps = int(counts[0].sum())
+    log_factorial = np.concatenate([[0], np.cumsum(np.log(np.arange(1, steps + 1).astype(LONG)))])
+    ways = log_factorial[steps] - log_factorial[counts].sum(axis=1)
+    return counts @ (np.log(p) - np.log(other)), np.exp(ways + counts @ np.log(p))
+
+
 @cache
 def truth(sigma: float, q: float, steps: int, adjacency: str) -> tuple[np.ndarray, np.ndarray, float]:
     """Losses and P-masses of all multisets of outcomes, and a bound on the mass of all others."""
@@ -26,14 +34,10 @@ def truth(sigma: float, q: float, steps: int, adjacency: str) -> tuple[np.ndarra
     without, shifted = (np.exp(-((x - shift) ** 2) / (2 * LONG(sigma) ** 2)) / total for shift in (0, 1))
     hit = (1 - LONG(q)) * without + LONG(q) * shifted
     p, other = (hit, without) if adjacency == "remove" else (without, hit)
-    loss, log_p = np.log(p) - np.log(other), np.log(p)
     chosen = np.array(list(itertools.combinations_with_replacement(range(len(x)), steps)))
     counts = np.stack([(chosen == i).sum(axis=1) for i in range(len(x))], axis=1)
-    log_factorial = np.concatenate([[0], np.cumsum(np.log(np.arange(1, steps + 1).astype(LONG)))])
-    ways = log_factorial[steps] - log_factorial[counts].sum(axis=1)
-    mass = np.exp(ways + counts @ log_p)
     beyond = steps * math.exp(-((reach) ** 2) / (2 * sigma**2)) * 2
-    return counts @ loss, mass, beyond
+    return *of_multisets(counts, p, other), beyond
 
 
 def delta_of(law: tuple[np.ndarray, np.ndarray, float], epsilon: float) -> tuple[float, float]:
@@ -92,14 +96,10 @@ def test_more_than_a_hundred_steps(adjacency: str) -> None:
     without, with_record = np.array([0.5, 0.31, 0.187, 0.003]), np.array([0.001, 0.199, 0.3, 0.5])
     hit = (1 - LONG(q)) * without.astype(LONG) + LONG(q) * with_record.astype(LONG)
     p, other = (hit, without.astype(LONG)) if adjacency == "remove" else (without.astype(LONG), hit)
-    a, b, c = (grid.ravel() for grid in np.indices((steps + 1,) * 3))
-    a, b, c = (counts[a + b + c <= steps] for counts in (a, b, c))
-    counts = (a, b, c, steps - a - b - c)
-    log_factorial = np.concatenate([[0], np.cumsum(np.log(np.arange(1, steps + 1).astype(LONG)))])
-    log_mass = log_factorial[steps] - sum(log_factorial[n] for n in counts)
-    log_mass = log_mass + sum(n * np.log(share) for n, share in zip(counts, p, strict=True))
-    loss = sum(n * np.log(one / two) for n, one, two in zip(counts, p, other, strict=True))
-    law = loss, np.exp(log_mass), 0.0
+    three = np.indices((steps + 1,) * 3).reshape(3, -1).T
+    three = three[three.sum(axis=1) <= steps]
+    counts = np.column_stack([three, steps - three.sum(axis=1)])
+    law = *of_multisets(counts, p, other), 0.0
     process = hs.PoissonSampled(hs.FinitePair(with_record, without), q) * steps
     profile = hs.account(process, adjacency=adjacency)
     for delta in (1e-6, 1e-10, 1e-15):

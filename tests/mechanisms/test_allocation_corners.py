@@ -467,7 +467,9 @@ def test_far_down_the_noise_alone_bounds_from_above_although_something_is_known_
     assert alone.lower * (1 - 1e-9) <= found.lower <= found.upper <= told.upper * (1 + 2e-3)
 
 
-@pytest.mark.parametrize(("sigma", "steps", "scale", "delta"), [(1.01, 55080, 4.716, 1e-21)])
+@pytest.mark.parametrize(
+    ("sigma", "steps", "scale", "delta"), [(1.112, 22440, 3.494, 4.21e-16), (1.01, 55080, 4.716, 1e-21)]
+)
 def test_beside_laplace_noise_far_down_epsilon_is_close(sigma, steps, scale, delta):
     """Beyond the largest loss of the noise a large one of the allocation decides: .017 wide. The noise's law is e^L with P-mass 1/2 at the largest loss and half of what it leaves at the least."""
     allocation, largest = hs.RandomAllocation(sigma, steps), 1 / scale

@@ -467,7 +467,7 @@ def test_everything_else_knows_them() -> None:
         assert from_dict(json.loads(json.dumps(to_dict(step)))) == step
         profile = hs.account(hs.Mixture([step, hs.Gaussian(3.0)], [0.5, 0.5]) * 2 + step)
         assert 0.0 < profile.delta_bounds(0.2).lower <= profile.delta(0.2) < 1.0
-        said = profile.report(delta=0.9, risks=False).statement()
+        said = profile.report(delta=0.9, risks=step is losses).statement()
         assert "as given" in said or "as declared" in said
     assert (
         hs.calibrate_steps(lambda steps: hs.PoissonSampled(curve, 0.01) * steps, epsilon=1.0, delta=0.1) >= 1

@@ -114,8 +114,7 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
 }
 
 void Inversion::beside(std::size_t outcomes) {
-    of_little_ = frequencies_of_outcome * std::clamp(outcomes, least_of_little / frequencies_of_outcome,
-                                                     most_of_little / frequencies_of_outcome);
+    of_little_ = std::clamp(frequencies_of_outcome * outcomes, least_of_little, most_of_little);
 }
 
 // With a pinch of noise, and without the largest losses, as they ask for a long period: of a P-mass that is

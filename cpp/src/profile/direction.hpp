@@ -69,9 +69,8 @@ public:
         if (stands_in_ && !inversion_)
             throw std::invalid_argument("Profile: these pairs are answered by inversion alone");
         composition_ = composition;
-        sums_last_ = inversion_ && !stands_in_ && few();
         sums_first_ =
-            summed_ && sums_last_ && inversion_->takes_noise() &&
+            summed_ && inversion_ && inversion_->takes_noise() && sums_last() &&
             std::ranges::all_of(composition, [](const auto& step) { return only_atoms(*step.first); });
         if (engine == Engine::prv) coupling_.emplace(composition, memory_limit);
         if (Composition less = lower_composition(composition); !less.empty())
@@ -224,7 +223,9 @@ private:
                    [](const auto& step) { return step.first->stand_in() || only_atoms(*step.first); }) &&
                apart() && apart()->others->sums_beside();
     }
-    bool few() const {
+    // Whether outcomes that are put together may say more than lattices.
+    bool sums_last() const {
+        if (!inversion_ || stands_in_) return false;
         const std::uint64_t steps = total_steps(composition_);
         return steps <= few_steps || (steps <= most_rare_steps && most_apart() <= hardly_apart);
     }
@@ -523,7 +524,6 @@ private:
     SupportEnd end_;
     double max_loss_;
     bool summed_ = false;      // closed_ is a sum over all outcomes, whose masses may be unsure
-    bool sums_last_ = false;   // steps are few: outcomes that are put together may say more than lattices
     bool sums_first_ = false;  // there are atoms alone, on no lattice, that transforms need noise for
     bool stands_in_;  // some pair is replaced by another one for lattices, which is more than its mechanism
 

@@ -127,7 +127,7 @@ Answer Profile::Direction::epsilon_of_whole(double delta, Answer best) const {
         best, [&] { return lattices().epsilon(delta, accuracy_, most_epsilon()); },
         [&](const Direction& less) { return less.epsilon_bounds(delta); });
     if (!close(best, accuracy_) && given_last()) best = epsilon_given(delta, best);
-    if (close(best, accuracy_) || !sums_last_) return best;
+    if (close(best, accuracy_) || !sums_last()) return best;
     return with_sums(epsilon_by_sums(delta, some_products), best);
 }
 
@@ -155,7 +155,7 @@ Answer Profile::Direction::delta_of_whole(double epsilon) const {
 
 Answer Profile::Direction::delta_at_last(double epsilon, Answer best) const {
     if (given_last()) best = delta_given(epsilon, best);
-    if (settled(best) || !sums_last_) return best;
+    if (settled(best) || !sums_last()) return best;
     return with_sums(delta_by_sums(epsilon, best, some_products), best);
 }
 
