@@ -5,6 +5,21 @@
 
 namespace check {
 
+// Whether a sanitizer watches, under which all is several times slower. It looks for reads and writes out of
+// place, not at numbers: of cases that take the same way some are enough.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HOCKEYSTICK_SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define HOCKEYSTICK_SANITIZED
+#endif
+#ifdef HOCKEYSTICK_SANITIZED
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+
 inline int passed = 0;
 inline int failed = 0;
 

@@ -2,56 +2,69 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import flint
 import hockeystick as hs
-import mpmath
 import pytest
-from mpmath import mpf
+from flint import arb
+
+from tests.campaign.balls import normal_tail
+from tests.quadrature import density, integral
 
 
 @pytest.fixture(autouse=True)
 def precision():
-    with mpmath.workdps(25):
+    with flint.ctx.workprec(160):
         yield
 
 
-def two_steps(weights: list[mpf], sigma: float, epsilon: float) -> mpf:
+def hits(q: float, examples: int = 1) -> list[arb]:
+    """Probabilities of so many of the examples in a batch."""
+    return [
+        math.comb(examples, j) * arb(q) ** j * (1 - arb(q)) ** (examples - j) for j in range(examples + 1)
+    ]
+
+
+def two_steps(weights: list[arb], sigma: float, epsilon: float) -> arb:
     """delta under "remove" of two steps of P = sum of ``weights[j]`` N(j, sigma^2) against N(0, sigma^2): over the first one's output."""
-    sigma, epsilon = mpf(sigma), mpf(epsilon)
+    sigma, epsilon = arb(sigma), arb(epsilon)
 
-    def ratio(x: mpf) -> mpf:
-        return mpmath.fsum(w * mpmath.exp((j * x - mpf(j * j) / 2) / sigma**2) for j, w in enumerate(weights))
+    def ratio(x: arb, power: int = 0) -> arb:
+        """At ``power`` 1, its slope times sigma^2."""
+        terms = (w * j**power * ((j * x - arb(j * j) / 2) / sigma**2).exp() for j, w in enumerate(weights))
+        return sum(terms, arb(0))
 
-    def tail(x: mpf) -> mpf:
-        return mpmath.fsum(w * mpmath.ncdf((j - x) / sigma) for j, w in enumerate(weights))
+    def output(y: arb) -> arb:
+        """Where the ratio, which rises and is convex, is ``y``: by Newton's method, from where one term alone is."""
+        alone = [j / arb(2) + sigma**2 * ((y - weights[0]) / w).log() / j for j, w in enumerate(weights) if j]
+        x = min(alone, key=float).mid()
+        for _ in range(60):
+            step = sigma**2 * (ratio(x) - y) / ratio(x, 1)
+            x = (x - step).mid()
+            if abs(step) < 1e-30:
+                break
+        return x
 
-    def output(y: mpf) -> mpf:
-        """Where the ratio, which rises, is ``y``."""
-        low, high = mpf(-20) * sigma, mpf(40) * sigma + 40
-        while high - low > mpf(10) ** -3:
-            middle = (low + high) / 2
-            low, high = (low, middle) if ratio(middle) > y else (middle, high)
-        return mpmath.findroot(
-            lambda x: mpmath.log(ratio(x) / y), (low, high), solver="anderson", verify=False
-        )
-
-    def one(y: mpf) -> mpf:
+    def one(y: arb) -> arb:
         """delta of one step at e^epsilon = ``y``."""
         if y <= weights[0]:
             return 1 - y
         x = output(y)
-        return tail(x) - y * mpmath.ncdf(-x / sigma)
+        tails = (w * normal_tail((x - j) / sigma) for j, w in enumerate(weights))
+        return sum(tails, -y * normal_tail(x / sigma))
 
-    def integrand(x: mpf) -> mpf:
-        p = mpmath.fsum(w * mpmath.npdf(x, j, sigma) for j, w in enumerate(weights))
-        return p * one(mpmath.exp(epsilon) / ratio(x))
+    def integrand(x: arb) -> arb:
+        p = sum((w * density((x - j) / sigma) / sigma for j, w in enumerate(weights)), arb(0))
+        return p * one(epsilon.exp() / ratio(x))
 
     # From where the first step alone says enough, the second one counts for nothing.
-    middle = output(mpmath.exp(epsilon) / weights[0])
-    near = [middle + sigma * mpf(sign) * mpf(2) ** k for k in range(-16, 3) for sign in (-1, 1)]
+    middle = output(epsilon.exp() / weights[0])
+    near = [middle + sigma * sign * arb(2) ** k for k in range(-16, 3) for sign in (-1, 1)]
     bulk = [sigma * k for k in range(-12, 13) if sigma * k < middle - 4 * sigma]
-    return mpmath.quad(integrand, sorted([*bulk, *near, middle, middle + 16 * sigma]), maxdegree=4)
+    points = sorted([*bulk, *near, middle, middle + 16 * sigma], key=float)
+    return integral(integrand, points, 24)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +73,11 @@ def two_steps(weights: list[mpf], sigma: float, epsilon: float) -> mpf:
 )
 def test_delta_is_known_where_epsilon_is(q: float, sigma: float, epsilon: float) -> None:
     """Layers of losses that are laid for fewer digits where a dozen cannot be had; both directions of asking agree."""
-    truth = two_steps([1 - mpf(q), mpf(q)], sigma, epsilon)
+    truth = two_steps(hits(q), sigma, epsilon)
     profile = hs.account(hs.PoissonSampled(hs.Gaussian(sigma), q) * 2, "remove")
     lower, upper = profile.delta_bounds(epsilon)
-    assert lower <= truth * (1 + mpf(10) ** -7)
-    assert truth * (1 - mpf(10) ** -7) <= upper
+    assert lower <= truth * (1 + 1e-7)
+    assert truth * (1 - 1e-7) <= upper
     assert upper <= lower * (1.0 + 1.2e-3)
     low, high = profile.epsilon_bounds(float(truth))
     assert low <= epsilon * (1.0 + 1e-12)
@@ -79,15 +92,11 @@ def test_single_steps_bound_what_no_engine_finds(
     examples: int, q: float, sigma: float, epsilon: float
 ) -> None:
     """delta is at least that of one step, and at most twice that at half epsilon and a little more."""
-    weights = [
-        mpmath.binomial(examples, j) * mpf(q) ** j * (1 - mpf(q)) ** (examples - j)
-        for j in range(examples + 1)
-    ]
-    truth = two_steps(weights, sigma, epsilon)
+    truth = two_steps(hits(q, examples), sigma, epsilon)
     step: Any = hs.mechanisms.UserLevel(hs.PoissonSampled(hs.Gaussian(sigma), q), examples)
     lower, upper = hs.account(step * 2, "remove").delta_bounds(epsilon)
-    assert lower <= truth * (1 + mpf(10) ** -7)
-    assert truth * (1 - mpf(10) ** -7) <= upper
+    assert lower <= truth * (1 + 1e-7)
+    assert truth * (1 - 1e-7) <= upper
     one, most = hs.account(step, "remove"), 1e-12
     assert lower >= one.delta_bounds(epsilon).lower * (1.0 - most)
     assert upper <= (2.0 + epsilon) * one.delta_bounds(epsilon / 2.0).upper * (1.0 + most)

@@ -9,10 +9,12 @@ from typing import Any
 
 import flint
 import hockeystick as hs
-import mpmath
 import numpy as np
 import pytest
 from flint import arb
+
+from tests.campaign.balls import normal_tail
+from tests.quadrature import density, integral
 
 NEAR = [0.0, 1e-14, 1e-12, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2]
 
@@ -151,30 +153,31 @@ def test_rare_steps_beside_the_largest_losses_leave_a_lower_bound(
 
 
 @functools.cache
-def two_steps(sigma: float, q: float, epsilon: float) -> mpmath.mpf:
+def two_steps(sigma: float, q: float, epsilon: float) -> arb:
     """delta of two sampled Gaussian steps under "add", whose single losses -ln(1 - q + q r(x)) fall with the output x."""
-    with mpmath.workdps(30):
-        sigma, q, epsilon = mpmath.mpf(sigma), mpmath.mpf(q), mpmath.mpf(epsilon)
+    sigma, q, epsilon = arb(sigma), arb(q), arb(epsilon)
 
-        def loss(x: mpmath.mpf) -> mpmath.mpf:
-            return -mpmath.log1p(q * mpmath.expm1((x - 0.5) / sigma**2))
+    def loss(x: arb) -> arb:
+        return -(q * ((x - 0.5) / sigma**2).expm1()).log1p()
 
-        def largest_output(t: mpmath.mpf) -> mpmath.mpf:
-            """Above which the loss is at most t."""
-            ratio = 1 + mpmath.expm1(-t) / q
-            return -mpmath.inf if ratio <= 0 else 0.5 + sigma**2 * mpmath.log(ratio)
+    def largest_output(t: arb) -> arb | None:
+        """Above which the loss is at most t."""
+        ratio = 1 + (-t).expm1() / q
+        return 0.5 + sigma**2 * ratio.log() if ratio > 0 else None
 
-        def one(t: mpmath.mpf) -> mpmath.mpf:
-            x = largest_output(t)
-            if x == -mpmath.inf:
-                return mpmath.mpf(0)
-            head = mpmath.ncdf(x / sigma)
-            return head - mpmath.exp(t) * ((1 - q) * head + q * mpmath.ncdf((x - 1) / sigma))
+    def one(t: arb) -> arb:
+        x = largest_output(t)
+        if x is None:
+            return arb(0)
+        head = normal_tail(-x / sigma)
+        return head - t.exp() * ((1 - q) * head + q * normal_tail((1 - x) / sigma))
 
-        end = largest_output(epsilon + mpmath.log1p(-q))
-        start = min(-9 * sigma, end - 8 * sigma)  # far out, all is next to the end
-        nodes = [start + (end - start) * k / 24 for k in range(25)]
-        return mpmath.quad(lambda x: mpmath.npdf(x, 0, sigma) * one(epsilon - loss(x)), nodes)
+    end = largest_output(epsilon + (-q).log1p())
+    start = min(-9 * sigma, end - 8 * sigma, key=float)  # far out, all is next to the end
+    # Next to the end a loss changes within ever less.
+    shares = [k / 24 for k in range(24)] + [1 - 2.0**-k for k in range(5, 50)] + [1.0]
+    nodes = [start + (end - start) * share for share in shares]
+    return integral(lambda x: density(x / sigma) / sigma * one(epsilon - loss(x)), nodes)
 
 
 @pytest.mark.parametrize("engine", ["auto", "fft"])

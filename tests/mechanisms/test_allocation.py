@@ -3,15 +3,19 @@
 import itertools
 import math
 
+import flint
 import hockeystick as hs
 import mpmath
 import numpy as np
 import pytest
+from flint import arb
 from hockeystick import _core
 from hockeystick.mechanisms.steps import from_dict, to_dict
 from scipy.special import log_ndtr, ndtr
 
 from tests.allocation_moments import integer_moment
+from tests.campaign.balls import normal_tail
+from tests.quadrature import density, integral
 
 DIRECTIONS = ("remove", "add")
 
@@ -20,34 +24,36 @@ def bounds(process, adjacency, epsilon):
     return hs.account(process, adjacency=adjacency).delta_bounds(epsilon)
 
 
-def exact_of_two(sigma: float, epsilon: float, direction: str, reach: int = 12) -> mpmath.mpf:
-    """delta of one of two steps, by two nested closed forms: mpmath alone.
+def exact_of_two(sigma: float, epsilon: float, direction: str, reach: int = 12) -> arb:
+    """delta of one of two steps, by two nested closed forms: ball arithmetic alone.
 
     Given W_1 = w, V = (w + W_2)/2, and E(W_2 - c)_+ is the price of a call.
     """
-    mpmath.mp.dps = 40
-    mu = 1 / mpmath.mpf(sigma)
-    y = mpmath.e ** mpmath.mpf(epsilon)
+    with flint.ctx.workprec(160):
+        mu = 1 / arb(sigma)
+        y = arb(epsilon).exp()
 
-    def call(c):
-        if c <= 0:
-            return 1 - c
-        d = -mpmath.log(c) / mu
-        return mpmath.ncdf(d + mu / 2) - c * mpmath.ncdf(d - mu / 2)
+        def call(c):
+            if c <= 0:
+                return 1 - c
+            d = c.log() / mu
+            return normal_tail(d - mu / 2) - c * normal_tail(d + mu / 2)
 
-    def value(g):
-        w = mpmath.e ** (mu * g - mu**2 / 2)
-        if direction == "remove":
-            return mpmath.npdf(g) * call(2 * y - w) / 2
-        # (1 - y V)_+ = y/2 (2/y - w - W_2)_+ , a put.
-        c = 2 / y - w
-        put = call(c) - (1 - c) if c > 0 else mpmath.mpf(0)
-        return mpmath.npdf(g) * put * y / 2
+        def value(g):
+            w = (mu * g - mu**2 / 2).exp()
+            if direction == "remove":
+                return density(g) * call(2 * y - w) / 2
+            # (1 - y V)_+ = y/2 (2/y - w - W_2)_+ , a put.
+            c = 2 / y - w
+            put = call(c) - (1 - c) if c > 0 else 0
+            return density(g) * put * y / 2
 
-    kink = (mpmath.log(2 * y if direction == "remove" else 2 / y) + mu**2 / 2) / mu
-    start, end = mpmath.mpf(-reach), mu + reach
-    points = sorted([start, end, kink, *(mpmath.mpf(i) for i in range(1 - reach, int(end)) if i != kink)])
-    return mpmath.quad(value, [p for p in points if start <= p <= end])
+        kink = ((2 * y if direction == "remove" else 2 / y).log() + mu**2 / 2) / mu
+        end = float(mu) + reach
+        # Next to the kink prices change within ever less.
+        near = [kink + sign * arb(2) ** -k for k in range(1, 24) for sign in (-1, 1)]
+        points = [*map(arb, range(-reach, int(end))), arb(end), kink, *near]
+        return integral(value, sorted((p for p in points if -reach <= p <= end), key=float), 32)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

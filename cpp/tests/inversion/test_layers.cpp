@@ -438,7 +438,8 @@ int main() {
                 joined_measures(left_out(m, q), s, 0.3 / s, 60);
                 joined_measures(left_out(m, q).reversed(), s, 0.3 / s, 60);
             }
-    for (const double tolerance : {1e-6, 1e-9}) {
+    for (const double tolerance : {1e-9, 1e-6}) {
+        if (check::sanitized && tolerance > 1e-9) break;  // both take the same way
         joined_steps(convex(2, 0.01), 0.5, tolerance);
         joined_steps(convex(2, 0.3), 1.5, tolerance);
         joined_steps(convex(0.6, 1e-3), 0.01, tolerance);

@@ -183,11 +183,7 @@ void revealed_then_sampled() {
 
 // Losses of hundreds: beyond 36 a slope seen from 0 is less than rounding of 1.
 // Under sanitizers each question takes five times as long, and what they look for shows at once.
-#ifdef __SANITIZE_ADDRESS__
-constexpr int thinned = 10;
-#else
-constexpr int thinned = 1;
-#endif
+constexpr int thinned = check::sanitized ? 10 : 1;
 
 void supports_of_far_atoms() {
     const double r = 1 / (1 + std::exp(300.0));

@@ -76,12 +76,9 @@ void against_integrals(double mu, bool add, const std::vector<Seen>& parts) {
     CHECK(hs::GivenOutcomes::of(composition).has_value());
     const hs::Profile profile({composition});
     const double infinite = parts.back().p_infinity;
-#ifdef __SANITIZE_ADDRESS__  // slow; below 0, and one of those above, which take the same way
-    const std::vector<double> epsilons{-0.7, 1.7};
-#else
-    const std::vector<double> epsilons{-0.7, 0.0, 0.2, 0.9, 1.7, 3.0, 4.5};
-#endif
-    for (const double epsilon : epsilons) {
+    int asked = 0;
+    for (const double epsilon : {-0.7, 1.7, 0.0, 0.2, 0.9, 3.0, 4.5}) {
+        if (check::sanitized && asked++ == 2) break;  // those above 0 take the same way
         const Long known = truth(mu, add, parts, epsilon), slack = 1e-9L * known + 1e-16L;
         const auto answer = profile.delta_bounds(epsilon);
         CHECK(answer.lower <= known + slack && known - slack <= answer.upper);
@@ -281,7 +278,8 @@ int main() {
     given_many(1.4, false, response(0.2, 1e-7), 30);
 
     for (const bool add : {false, true})
-        for (const double mu : {0.3, 1.2}) {
+        for (const double mu : {1.2, 0.3}) {
+            if (check::sanitized && mu < 1) break;  // both take the same way
             against_integrals(mu, add, {response(0.5)});
             against_integrals(mu, add, {response(1.5), response(0.1, 1e-9)});
         }
