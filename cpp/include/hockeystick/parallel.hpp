@@ -17,6 +17,10 @@ namespace hockeystick {
 // it waits for other threads, the calling thread passes an interruption_point().
 void parallel_for(std::size_t blocks, const std::function<void(std::size_t)>& body);
 
+// The same for blocks of some microseconds each: other threads come to help the calling thread only if it has
+// not ended soon. Where all cores are busy, it takes milliseconds until they have come and gone.
+void parallel_for_light(std::size_t blocks, const std::function<void(std::size_t)>& body);
+
 // The same for ranges: body(begin, end) for one after the other of at most `size` >= 1 of `count` numbers.
 template <class Body>
 void parallel_ranges(std::size_t count, std::size_t size, const Body& body) {

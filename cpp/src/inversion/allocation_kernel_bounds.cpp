@@ -25,7 +25,7 @@ KernelBounds::KernelBounds(const Allocation& law, int k, double first, double la
     const StepSeries series(law, k, 0, std::exp(first_), std::exp(last + spacing));
     if (series.empty()) return;
     log_terms_.resize(static_cast<std::size_t>((last - first_) / spacing) + 2);
-    parallel_for(log_terms_.size(), [&](std::size_t i) {
+    parallel_for_light(log_terms_.size(), [&](std::size_t i) {
         log_terms_[i] = series.log_terms(std::exp(first_ + spacing * static_cast<double>(i)));
     });
 }

@@ -134,7 +134,7 @@ std::optional<Moments> allocation_moments(const Allocation& law, int k, double k
         const StepSeries series(law, k, ray.angle, r_at(0), r_at(rule.size() - 1), tolerance);
         if (series.empty()) return {};
         std::vector<SeriesValue> nodes(rule.size());
-        parallel_for(nodes.size(), [&](std::size_t n) { nodes[n] = series.at(r_at(n)); });
+        parallel_for_light(nodes.size(), [&](std::size_t n) { nodes[n] = series.at(r_at(n)); });
         const RaySum sum(rule, kappa, ray.angle, std::move(nodes));
         const RaySum::Values found_here = sum.at(step, ray.first, ray.last);
         if (i == 0) {

@@ -157,7 +157,7 @@ PowerLine::Row PowerLine::row(const Plan& planned) const {
     std::vector<std::size_t> runs;
     for (std::size_t j = 0; j < size; j += run_from(step * static_cast<double>(j), step)) runs.push_back(j);
     runs.push_back(size);
-    parallel_for(runs.size() - 1, [&](std::size_t i) {
+    parallel_for_light(runs.size() - 1, [&](std::size_t i) {
         add_run(nodes, h, step, runs[i], runs[i + 1], log_wanted - 3, out);
         for (std::size_t j = runs[i]; j < runs[i + 1]; ++j) {
             const double tau = step * static_cast<double>(j);

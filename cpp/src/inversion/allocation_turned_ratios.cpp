@@ -130,7 +130,7 @@ double log_bound_by(const Allocation& law, const Turn& turn, double power) {
         return first_cell * (std::pow(next_cell, static_cast<double>(cell) + 1) - 1) / (next_cell - 1);
     };
     std::array<double, most_cells> logs{};
-    parallel_for(most_cells, [&](std::size_t i) {
+    parallel_for_light(most_cells, [&](std::size_t i) {
         const double log_c = log_end(i), log_before = i > 0 ? log_end(i - 1) : 0;
         const auto moments = log_turned_moments(law, turn, log_c, i > 0 ? most : 0);
         logs[i] = power * log_c + moments[0];

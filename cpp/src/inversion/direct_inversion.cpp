@@ -429,7 +429,7 @@ bool DirectInversion::fill(Contour& contour, std::size_t size) const {
                 if (!rows[i].value.empty()) break;
             }
         };
-        parallel_for(count, [&](std::size_t i) { lay_row(i, false); });
+        parallel_for_light(count, [&](std::size_t i) { lay_row(i, false); });
         // Dear ones have loops of their own for all threads.
         for (std::size_t i = 0; i < count; ++i) lay_row(i, true);
         for (std::size_t i = 0; i < count; ++i) {

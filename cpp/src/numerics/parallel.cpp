@@ -27,6 +27,9 @@ constexpr int max_thread_request = 1024;
 
 std::atomic<int> requested_threads{0};
 
+// Speed: what takes no longer than this is done before others would be of help.
+constexpr auto alone = std::chrono::microseconds(300);
+
 using Clock = std::chrono::steady_clock;
 // Often enough for a person, seldom enough to cost nothing.
 constexpr auto between_polls = std::chrono::milliseconds(50);
@@ -178,6 +181,17 @@ void parallel_for(std::size_t blocks, const std::function<void(std::size_t)>& bo
         interruption_point();
         body(block);
     }
+}
+
+void parallel_for_light(std::size_t blocks, const std::function<void(std::size_t)>& body) {
+    const StandardArithmetic standard;
+    const auto until = Clock::now() + alone;
+    std::size_t done = 0;
+    while (done < blocks && (done == 0 || Clock::now() < until)) {
+        interruption_point();
+        body(done++);
+    }
+    if (done < blocks) parallel_for(blocks - done, [&](std::size_t block) { body(done + block); });
 }
 
 void interruption_point() {

@@ -91,7 +91,7 @@ std::optional<MergedOutcomes> outcomes_of_step(const PairPtr& pair, double spaci
     for (double i = first; i <= last; ++i) points.push_back(i * spacing);
     const auto curve = ClosedForm::of({{pair, 1}}, Engine::automatic);
     std::vector<Answer> deltas(points.size());
-    parallel_for(points.size(), [&](std::size_t i) { deltas[i] = curve->delta(points[i]); });
+    parallel_for_light(points.size(), [&](std::size_t i) { deltas[i] = curve->delta(points[i]); });
     MergedOutcomes out = outcomes_of_curve(points, deltas);
     // Next to nothing, far from all the others.
     std::erase_if(out.lower, [&](const Outcomes::Term& term) { return term.loss < points.front(); });

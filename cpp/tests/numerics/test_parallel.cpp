@@ -1,8 +1,11 @@
 #include "hockeystick/parallel.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -22,10 +25,27 @@ namespace {
 
 constexpr std::size_t blocks = 1000;
 
-std::vector<double> work() {
+using Loop = void (*)(std::size_t, const std::function<void(std::size_t)>&);
+constexpr Loop loops[] = {hs::parallel_for, hs::parallel_for_light};
+
+std::vector<double> work(Loop loop = hs::parallel_for) {
     std::vector<double> slots(blocks, 0.0);
-    hs::parallel_for(blocks, [&](std::size_t i) { slots[i] += std::sin(static_cast<double>(i)); });
+    loop(blocks, [&](std::size_t i) { slots[i] += std::sin(static_cast<double>(i)); });
     return slots;
+}
+
+// Where what was thought to be light is not, others help.
+void heavy_blocks_are_shared() {
+    hs::set_threads(4);
+    std::vector<std::thread::id> by(40);
+    hs::parallel_for_light(by.size(), [&](std::size_t i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        by[i] = std::this_thread::get_id();
+    });
+    const std::set<std::thread::id> all(by.begin(), by.end());
+    CHECK(by[0] == std::this_thread::get_id() && all.count(std::thread::id()) == 0);
+    CHECK(hs::has_openmp() ? all.size() > 1 : all.size() == 1);
+    hs::set_threads(0);
 }
 
 // All numbers are in one range or another, also where the number of ranges is computed from sums that wrap.
@@ -43,17 +63,17 @@ void ranges() {
     }
 }
 
-void same_result_for_any_number_of_threads() {
+void same_result_for_any_number_of_threads(Loop loop) {
     hs::set_threads(1);
-    const auto expected = work();
+    const auto expected = work(loop);
     for (std::size_t i = 0; i < blocks; ++i) {
         CHECK(expected[i] == std::sin(static_cast<double>(i)));  // each block ran exactly once
     }
     for (const int threads : {2, 3, 8, 0}) {
         hs::set_threads(threads);
-        CHECK(work() == expected);
+        CHECK(work(loop) == expected);
     }
-    hs::parallel_for(0, [](std::size_t) { CHECK(false); });
+    loop(0, [](std::size_t) { CHECK(false); });
 }
 
 void number_of_threads() {
@@ -65,13 +85,13 @@ void number_of_threads() {
     CHECK_THROWS(std::invalid_argument, hs::set_threads(1025));
 }
 
-void lowest_failure_is_reported() {
+void lowest_failure_is_reported(Loop loop) {
     for (const int threads : {1, 4}) {
         hs::set_threads(threads);
         for (int repeat = 0; repeat < 20; ++repeat) {
             std::string message;
             try {
-                hs::parallel_for(blocks, [](std::size_t i) {
+                loop(blocks, [](std::size_t i) {
                     if (i % 100 == 37) throw std::runtime_error(std::to_string(i));
                 });
             } catch (const std::runtime_error& error) {
@@ -158,9 +178,12 @@ void interruption_ends_all_threads() {
 
 int main() {
     ranges();
-    same_result_for_any_number_of_threads();
+    for (const Loop loop : loops) {
+        same_result_for_any_number_of_threads(loop);
+        lowest_failure_is_reported(loop);
+    }
+    heavy_blocks_are_shared();
     number_of_threads();
-    lowest_failure_is_reported();
     interruption_ends_all_threads();
     nested_loops();
     forked_child();
