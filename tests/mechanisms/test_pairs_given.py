@@ -283,7 +283,6 @@ def lacking_of(losses: list[float], p: list[float], beyond: float = 0.0) -> arb:
     return 1 - sum((ball(x) * (-arb(loss)).exp() for x, loss in zip(exact, losses, strict=False)), arb(0))
 
 
-@pytest.mark.parametrize("steps", [1, 3, 10**6, 10**9])
 @pytest.mark.parametrize(
     ("losses", "p"),
     [
@@ -297,22 +296,23 @@ def lacking_of(losses: list[float], p: list[float], beyond: float = 0.0) -> arb:
         ),  # fewer atoms
     ],
 )
-def test_the_smallest_rest_is_shown(losses: list[float], p: list[float], steps: int) -> None:
+def test_the_smallest_rest_is_shown(losses: list[float], p: list[float]) -> None:
     """Under "add" what Q lacks is mass at +inf, of each step: 6e-16 of it were left out."""
     step = hs.PrivacyLoss(losses, p)
     rest = lacking_of(losses, p)
-    truth = 1 - (1 - rest) ** steps
-    for adjacency in ("add", "add_or_remove"):
-        profile = hs.account(step * steps, adjacency)
-        for epsilon in (math.inf, 600.0):
-            lower, upper = profile.delta_bounds(epsilon)
-            assert not arb(lower) > truth
-            assert not truth > arb(upper)
-            assert upper <= 1.2 * float(truth)
-        below = 0.5 * float(truth)
-        assert profile.epsilon_bounds(below) == (math.inf, math.inf)
-    sampled_too = hs.account(hs.PoissonSampled(step, 0.5) * steps, "add")
-    assert sampled_too.epsilon(0.0) < math.inf  # the sample is what hides it
+    for steps in (1, 3, 10**6, 10**9):
+        truth = 1 - (1 - rest) ** steps
+        for adjacency in ("add", "add_or_remove"):
+            profile = hs.account(step * steps, adjacency)
+            for epsilon in (math.inf, 600.0):
+                lower, upper = profile.delta_bounds(epsilon)
+                assert not arb(lower) > truth
+                assert not truth > arb(upper)
+                assert upper <= 1.2 * float(truth)
+            below = 0.5 * float(truth)
+            assert profile.epsilon_bounds(below) == (math.inf, math.inf)
+        sampled_too = hs.account(hs.PoissonSampled(step, 0.5) * steps, "add")
+        assert sampled_too.epsilon(0.0) < math.inf  # the sample is what hides it
 
 
 def test_rests_are_enclosed() -> None:

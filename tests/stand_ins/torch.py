@@ -177,3 +177,9 @@ utils = SimpleNamespace(
         Dataset=Dataset, TensorDataset=TensorDataset, DataLoader=DataLoader, default_collate=default_collate
     )
 )
+
+
+# Nothing is being traced; asked at every batch.
+jit = SimpleNamespace(is_tracing=lambda: False)
+fx = SimpleNamespace(_symbolic_trace=SimpleNamespace(is_fx_symbolic_tracing=lambda: False))
+_C = SimpleNamespace(_functorch=SimpleNamespace(get_interpreter_stack=lambda: None))
