@@ -124,18 +124,20 @@ def truncated(law: Law, others: Sequence[int], max_batch_size: int, full: float,
     """
     outcomes: Law = []
     for probability, pattern in law:
-        choices: list[list[tuple[float, float]]] = []
+        partial: Law = [(probability, ())]
         for value, r in zip(pattern, others, strict=True):
             if not value:
-                choices.append([(1.0, 0.0)])
+                partial = [(weight, (*values, 0.0)) for weight, values in partial]
             elif r < max_batch_size:
-                choices.append([(1.0, full)])
+                partial = [(weight, (*values, full)) for weight, values in partial]
             else:
                 survives = max_batch_size / (r + 1)
-                choices.append([(survives, cut), (1.0 - survives, 0.0)])
-        for combination in itertools.product(*choices):
-            weight = math.prod(share for share, _ in combination)
-            outcomes.append((probability * weight, tuple(value for _, value in combination)))
+                partial = [
+                    (weight * share, (*values, counts))
+                    for weight, values in partial
+                    for share, counts in ((survives, cut), (1.0 - survives, 0.0))
+                ]
+        outcomes += partial
     return _merged(outcomes)
 
 

@@ -109,7 +109,7 @@ def test_tradeoff_of_no_errors_many_errors_and_what_is_revealed() -> None:
 @pytest.mark.parametrize("adjacency", ["remove", "add"])
 def test_a_tradeoff_is_one_minus_the_best_attack(process: hs.mechanisms.Process, adjacency: str) -> None:
     """Which another profile bounds by itself, node after node."""
-    alphas = np.array([1e-4, 0.03, 0.3, 0.5, 0.8, 0.97])
+    alphas = np.array([1e-4, 0.03, 0.5, 0.97])
     found = hs.account(process, adjacency).tradeoff(alphas)
     risk = hs.account(process, adjacency).risk
     for alpha, value in zip(alphas.tolist(), found.tolist(), strict=True):

@@ -21,7 +21,7 @@ MAX_FILE = 600
 MAX_FUNCTION = 80
 MAX_PARAMETERS = 8
 MAX_COMPLEXITY = 15
-MAX_PRODUCT = 65_080
+MAX_PRODUCT = 65_104
 """Lines of the whole; docs/architecture.md, "Size", says when it may rise."""
 
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/decay.hpp"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include "hockeystick/parallel.hpp"
 #include "lattice/tails.hpp"

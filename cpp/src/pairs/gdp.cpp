@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "hockeystick/pairs.hpp"
 #include "hockeystick/parallel.hpp"

@@ -1,6 +1,7 @@
 // Noise about a random shift on both sides, whose loss increases with the output and is inverted numerically:
 // an inexact inversion costs tightness only (docs/accounting/bounds.md, "One step on a lattice").
 
+#include <cstddef>
 #include <utility>
 
 #include "pairs/tangents.hpp"

@@ -1,4 +1,5 @@
 // E[V^k e^{-sV}] of one step and of many: what the sums round by, against quadrature in long double.
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <numbers>

@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <numbers>
 #include <optional>
+#include <stdexcept>
 #include <vector>
 
 #include "check.hpp"

@@ -1,5 +1,6 @@
 // Whatever window is composed in, and wherever lattices end: bounds hold, as what is folded in, missing or
 // cut is counted.
+#include <algorithm>
 #include <cmath>
 #include <random>
 

@@ -2,6 +2,7 @@
 // hundreds of decades, and what must be refused. The inversion, which would answer without them, as well.
 #include "profile/outcomes.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
