@@ -203,9 +203,7 @@ def test_the_total_variation_where_hits_are_rare(request_: tuple[float, int, int
     ("request_", "delta", "half"),
     [((3.38, 15, 282859, 6), 1e-11, 1 << 19), ((1.63, 27, 1750018, 14), 1e-6, 1 << 20)],
 )
-def test_where_groups_begin_to_matter(
-    request_: tuple[float, int, int, int], delta: float, half: int
-) -> None:
+def test_where_groups_begin_to_matter(request_: tuple[float, int, int, int], delta: float, half: int) -> None:
     """About this epsilon a rare group of a record has more of the losses than a single one; none had a lower bound."""
     sigma, batch, records, steps = request_
     process = hs.WithReplacement(hs.Gaussian(sigma), batch, records) * steps
