@@ -3,8 +3,10 @@
 And the stand-ins for heavy libraries, at its end: an installed library takes precedence.
 """
 
+import datetime
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +19,40 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
 
+# All cases of every sweep take half of the tests' time, and each of them has passed. So a run of all tests takes
+# every fourth, others each day; tests that are named, and --all-cases, take all. Inherited, so that all processes agree.
+QUARTER = "HOCKEYSTICK_QUARTER"
+os.environ.setdefault(QUARTER, str(datetime.date.today().toordinal() % 4))
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.append(str(Path(__file__).parent / "stand_ins"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-cases", action="store_true", help="all cases of tests that are marked as sweeps")
+
+
+def takes_all(config: pytest.Config) -> bool:
+    return config.getoption("--all-cases") or config.args != config.getini("testpaths")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    taken = "all cases" if takes_all(config) else f"every fourth case, {QUARTER}={os.environ[QUARTER]}"
+    return f"sweeps: {taken}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if takes_all(config):
+        return
+    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sweep"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    left = {
+        item for each in cases.values() for i, item in enumerate(each) if i % 4 != int(os.environ[QUARTER])
+    }
+    config.hook.pytest_deselected(items=list(left))
+    items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(autouse=True)

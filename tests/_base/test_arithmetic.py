@@ -115,6 +115,7 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_answers_do_not_depend_on_the_hosts_mode(name: str, mode: int) -> None:
     assert under(mode, QUESTIONS[name]) == QUESTIONS[name]()

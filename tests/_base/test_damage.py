@@ -286,6 +286,7 @@ def damaged(content: bytes, rng: np.random.Generator) -> Iterator[tuple[str, byt
     yield "zeros", bytes(len(content))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "store"), SMALL, ids=[name for name, _ in SMALL])
 def test_every_damaged_byte_is_harmless_or_refused(name: str, store: Store, tmp_path: Path) -> None:
     path = tmp_path / "store"
@@ -301,6 +302,7 @@ def test_every_damaged_byte_is_harmless_or_refused(name: str, store: Store, tmp_
     assert store.read(path) == truth
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "store"), LARGE, ids=[name for name, _ in LARGE])
 def test_damage_of_large_stores_is_found(name: str, store: Store, tmp_path: Path) -> None:
     path = tmp_path / "store"

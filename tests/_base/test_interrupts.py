@@ -91,6 +91,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent to the process alone")
 @pytest.mark.parametrize("name", LONG)
 def test_ctrl_c_ends_it(name: str) -> None:
@@ -157,6 +158,7 @@ while True:
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs an alarm clock")
 @pytest.mark.parametrize("name", ASKED)
 def test_a_handler_cannot_ask_for_what_is_being_worked_on(name: str) -> None:
@@ -204,6 +206,7 @@ def silence(bell: Callable[[float], None]) -> None:
 needs_alarm = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs an alarm clock")
 
 
+@pytest.mark.sweep
 @needs_alarm
 @pytest.mark.parametrize("form", ["strategy", "inverse", "buffers"])
 @pytest.mark.parametrize("threads", [1, 2])

@@ -67,6 +67,7 @@ for module in pkgutil.walk_packages(hockeystick.__path__, "hockeystick."):
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name in MODES if name in {"flush", "both", "down", "up"}])
 def test_literals_are_read_alike(name: str, tmp_path: Path) -> None:
     shutil.copytree(

@@ -259,6 +259,7 @@ def check(call: Callable[..., Any], given: dict[str, Any]) -> None:
                 pytest.fail(f"{name} = {shown(odd)}: {type(error).__name__}: {error}")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("call", "given"), FUNCTIONS, ids=lambda each: getattr(each, "__qualname__", ""))
 def test_functions(
     call: Callable[..., Any], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -91,6 +91,7 @@ def test_inversion_oracle_agrees_with_the_truths_used_here() -> None:
         assert found == pytest.approx(float(truth), rel=1e-9)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", EPSILON)
 @pytest.mark.parametrize("accuracy", [1e-3, 1e-5])
 def test_workloads(name: str, accuracy: float) -> None:

@@ -41,6 +41,7 @@ def changed(text: str, *path: str | int, to: object) -> str:
     return write(content)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
 def test_true_certificates_are_accepted(texts: dict[str, str], kind: str) -> None:
     verdict = verify(texts[kind])
@@ -388,6 +389,7 @@ def test_that_delta_is_at_most_one_needs_no_evidence(adjacency: str) -> None:
     assert not verify(changed(text, "directions", 0, "delta", to=0.999)).accepted
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize(
     "step", [hs.ApproximateDP(0.5, 1e-6), hs.mechanisms.DeclaredProfile([0.5], [1e-6])], ids=str

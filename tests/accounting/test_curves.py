@@ -159,6 +159,7 @@ def test_few_truncated_steps_have_a_curve(
         assert upper[i] - lower[i] <= max(1e-3 * upper[i], 2.5 * (alone.upper - alone.lower))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("direction", ["remove", "add"])
 @pytest.mark.parametrize(("q", "count"), [(0.01, 200), (0.05, 60)])
 def test_neighbours_share_lattices(direction: str, q: float, count: int) -> None:
@@ -237,6 +238,7 @@ def test_slope_of_gaussians(sigma: float, count: int, epsilon: float, engine: st
         assert bounds.upper - bounds.lower <= 1e-5 * (1.0 + abs(epsilon) / mu**2 + 1.0 / mu) * -truth
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("epsilon", [0.05, 1.0])
 @pytest.mark.parametrize("direction", ["remove", "add"])
 def test_slope_of_a_sampled_composition(direction: str, epsilon: float) -> None:

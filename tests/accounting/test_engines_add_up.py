@@ -17,6 +17,7 @@ def event(sigma: float, q: float, steps: int, epsilon: float, at: float) -> floa
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "q", "steps", "epsilon", "at", "engine"),
     [
@@ -60,6 +61,7 @@ def test_coarse_lattices_agree_with_the_inversion(sigma: float, q: float, steps:
         assert found.upper >= truth.lower
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "q", "steps", "accuracy"),
     [(1.0, 1e-6, 1000, 1e-2), (1.0, 1e-4, 100, 1e-2), (0.8, 1e-6, 1000, 1e-2), (0.8, 1e-6, 1000, 1e-4)],

@@ -50,6 +50,7 @@ def delta_of(law: tuple[np.ndarray, np.ndarray, float], epsilon: float) -> tuple
 CASES = [(0.7, 1e-4, 4), (0.9, 2e-3, 4), (0.95, 3e-5, 5), (1.1, 0.02, 4)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["remove", "add"])
 @pytest.mark.parametrize(("sigma", "q", "steps"), CASES)
 def test_epsilon(sigma: float, q: float, steps: int, adjacency: str) -> None:
@@ -65,6 +66,7 @@ def test_epsilon(sigma: float, q: float, steps: int, adjacency: str) -> None:
         assert upper <= lower * (1 + 1e-4) + 1e-15
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["remove", "add"])
 @pytest.mark.parametrize(("sigma", "q", "steps"), CASES)
 def test_delta_and_curves(sigma: float, q: float, steps: int, adjacency: str) -> None:
@@ -120,6 +122,7 @@ def test_more_steps_spend_more() -> None:
         before = lower
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("noise_multiplier", "slots", "sigma", "q", "delta", "widest"),
     [

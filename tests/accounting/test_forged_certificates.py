@@ -225,6 +225,7 @@ KNOWN = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("release", "adjacency", "epsilon", "known"), KNOWN, ids=lambda x: str(x)[:60])
 def test_nothing_below_what_is_known_is_proven(
     release: Any, adjacency: str, epsilon: float, known: float | None

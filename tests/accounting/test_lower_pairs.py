@@ -74,6 +74,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("mechanism", "rate", "adjacency"), CASES)
 def test_one_step(
     mechanism: hs.Mechanism, rate: float, adjacency: str, monkeypatch: pytest.MonkeyPatch
@@ -118,6 +119,7 @@ def test_merged_sum(monkeypatch: pytest.MonkeyPatch) -> None:
         assert lower > 0.9 * float(truth.mid())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["add_or_remove", "replace_one"])
 @pytest.mark.parametrize("rate", [1.0, 0.1])
 def test_many_integers(adjacency: str, rate: float) -> None:
@@ -209,6 +211,7 @@ def test_noise_that_hides_nothing_is_as_near_from_below(
                 assert sign * ((p - mpmath.exp(epsilon) * q) / total - mpmath.mpf(1e-5)) > 0
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("sensitivity", "steps"), [(33_000, 1000), (10**5, 10**5), (3 * 10**5, 1000)])
 @pytest.mark.parametrize("adjacency", ["remove", "add", "replace_one"])
 @pytest.mark.parametrize("rate", [1.0, 0.3])

@@ -44,6 +44,7 @@ def delta(kinds: Sequence[Kind], direction: str, epsilon: float, s: float) -> fl
     return float(step / np.pi * (terms.sum() - terms[0] / 2))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("direction", ["remove", "add"])
 def test_many_kinds(name: str, direction: str) -> None:

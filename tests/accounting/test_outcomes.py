@@ -67,7 +67,8 @@ def question(seed: int) -> tuple[hs.Composable, str]:
     return process, "replace_one" if replaced else rng.choice(("remove", "add", "add_or_remove"))
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(80))
 def test_every_answer_encloses_the_truth(seed: int) -> None:
     process, adjacency = question(seed)
     profile = hs.account(process, adjacency)
@@ -172,6 +173,7 @@ def masses(noise: hs.Step) -> list[tuple[mp.mpf, mp.mpf]]:
     return [(p, q) for p, q in itertools.pairwise(weight) if max(p, q) > mp.mpf("1e-60")]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("noise", "q", "steps"),
     [

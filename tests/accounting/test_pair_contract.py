@@ -168,6 +168,7 @@ def between(low: arb, x: arb, high: arb) -> bool:
     return not (low > x) and not (x > high)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pairs_are_the_laws_they_stand_for(seed: int) -> None:
     """Both tangents within their errors, both ends, and the mass at infinity, at every loss and near it."""
@@ -286,6 +287,7 @@ REVEALING = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("steps", [1, 2, 10])
 @pytest.mark.parametrize("step", REVEALING)
 @pytest.mark.parametrize("engine", ["auto", "fft"])

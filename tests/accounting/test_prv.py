@@ -96,6 +96,7 @@ def test_limits() -> None:
         assert here.delta_bounds(math.inf) == there.delta_bounds(math.inf)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "process",
     [

@@ -82,6 +82,7 @@ def all_fail(kinds: list[tuple[hs.ApproximateDP, int]]) -> Fraction:
     return 1 - none
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("kinds", "beside"),
     [

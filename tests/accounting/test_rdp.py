@@ -118,6 +118,7 @@ def test_far_orders_of_random_allocation() -> None:
     assert upper - lower <= 1.01 * math.log(10)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("sigma", [0.3, 0.7, 2.0])
 @pytest.mark.parametrize("order", [1.5, 7.0, 20.0, 64.0, 300.0, 1e5])
 def test_far_orders_of_random_allocation_under_add(sigma: float, order: float) -> None:

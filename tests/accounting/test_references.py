@@ -114,6 +114,7 @@ def rare_hits(sigma: float, q: float, steps: int, epsilon: float) -> tuple[Decim
         return Decimal(mp.nstr(total - slack, 30)), Decimal(mp.nstr(total + slack, 30))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("steps", "epsilon"), [(2, 600.0), (3, 2400.0), (10, 2400.0), (10, 3700.0)])
 @pytest.mark.parametrize(("sigma", "q"), [(0.02, 0.01), (0.025, 1e-4)])
 def test_hits_that_hide_nothing(sigma: float, q: float, steps: int, epsilon: float) -> None:

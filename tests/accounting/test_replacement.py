@@ -59,6 +59,7 @@ def delta_between(request: tuple[float, int, int, int, float, float], epsilon: f
     return ends[0], ends[1] + lost
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_against_rounded_losses(request_: tuple[float, int, int, int, float, float]) -> None:
     sigma, batch, records, steps, delta, _ = request_
@@ -128,6 +129,7 @@ def test_against_chords(request_: tuple[float, int, int, int], delta: float, h: 
         assert sign * (truth / delta - 1) > -5e-6
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("request_", "delta"),
     [
@@ -174,6 +176,7 @@ def by_midpoints(
     return np.maximum(0.0, gains) @ total
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("request_", "h"),
     [

@@ -96,6 +96,7 @@ def test_tradeoff_of_no_errors_many_errors_and_what_is_revealed() -> None:
     assert (found >= truth - 1e-6).all()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "process",
     [

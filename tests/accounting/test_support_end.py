@@ -103,6 +103,7 @@ def test_sampled_sums_end_where_they_should(step: hs.Step, adjacency: str) -> No
     assert profile.delta_bounds(end) == (0.0, 0.0)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "composition",
     [
@@ -180,6 +181,7 @@ def two_steps(sigma: float, q: float, epsilon: float) -> arb:
     return integral(lambda x: density(x / sigma) / sigma * one(epsilon - loss(x)), nodes)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("engine", ["auto", "fft"])
 @pytest.mark.parametrize(("sigma", "q"), [(0.3, 1e-3), (0.16, 1e-5)])
 def test_losses_that_no_other_makes_good_for_take_no_room(sigma: float, q: float, engine: str) -> None:
@@ -198,6 +200,7 @@ def test_losses_that_no_other_makes_good_for_take_no_room(sigma: float, q: float
         assert high - low <= 1.2e-3 * end
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("engine", ["auto", "fft"])
 @pytest.mark.parametrize("share", [0.9, 0.99, 0.998])
 def test_lattices_of_which_one_atom_is_left_end(share: float, engine: str) -> None:

@@ -210,6 +210,7 @@ def test_statements_reports_and_notes(capsys: pytest.CaptureFixture[str], tmp_pa
 POISSON = ["--scheme", "poisson", "--steps", "10", "--sampling-probability", "0.1"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "command",
     [

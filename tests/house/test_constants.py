@@ -74,6 +74,7 @@ def unsaid_in_python(text: str) -> Iterator[str]:
 UNSAID = {".py": unsaid_in_python, ".cpp": unsaid_in_core, ".hpp": unsaid_in_core}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name in files() if Path(name).suffix in UNSAID])
 def test_constants_say_what_rests_on_them(name: str) -> None:
     assert list(UNSAID[Path(name).suffix]((ROOT / name).read_text(encoding="utf-8"))) == []

@@ -133,6 +133,7 @@ def test_odometers_under_attack(increment: float) -> None:
         assert best_attack(read, *losses) > 3.0 * DELTA
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["remove", "add"])
 @pytest.mark.parametrize(("q", "noise", "steps"), [(1.0, 6.0, 40), (0.3, 2.0, 40), (0.05, 0.8, 40)])
 def test_individual_accountants_under_attack(adjacency: str, q: float, noise: float, steps: int) -> None:

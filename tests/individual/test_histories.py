@@ -96,6 +96,7 @@ def test_a_step_beyond_what_the_snapshot_counts_in_two_bytes_is_added(tmp_path: 
     disk.close()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("sizes", [(0, 2), (2, 0), (2, 1), (0, 0, 2), (2, 1, 3)])
 def test_shards_may_differ_in_their_sampling_probabilities(sizes: tuple[int, ...]) -> None:
     """One without examples has none at all: whoever is first, every example keeps its own history."""

@@ -59,6 +59,7 @@ def record(accountant: hs.IndividualAccountant, histories: list[list[tuple[float
             accountant.step(np.where(counts == count, norms, 0.0), steps=count)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "q", "delta"),
     [(2.0, 0.006, 1e-6), (1.0, 0.01, 1e-5), (0.8, 0.02, 1e-7), (4.0, 0.05, 1e-9), (10.0, 0.3, 1e-5)],
@@ -105,6 +106,7 @@ def test_short_histories(sigma: float, q: float, log_delta: float, history: list
     assert lower[0] <= exact_upper[0]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "q", "delta", "resolution"),
     [

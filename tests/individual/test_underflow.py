@@ -115,6 +115,7 @@ def test_epsilon_without_delta_is_the_sum_of_the_largest_losses(q: float) -> Non
         assert lower <= -process.steps * mp.log1p(-mpf(q)) <= upper
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["add", "remove"])
 @pytest.mark.parametrize("sigma", [0.002, 0.005, 0.01, 0.015])
 def test_moments_of_next_to_no_noise(sigma: float, mode: str) -> None:

@@ -91,6 +91,7 @@ COMPARED = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("event", "relation"), COMPARED)
 def test_between_dp_accountings_bounds(event: Any, relation: Any) -> None:
     ours = HockeystickAccountant(relation, accuracy=1e-8).compose(event)

@@ -400,6 +400,7 @@ def test_batches_of_one_size_stop_a_loop() -> None:
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("records", "rate"), [(2, 0.5), (100, 0.01), (600, 0.1), (60_000, 0.004), (50, 0.97)]
 )

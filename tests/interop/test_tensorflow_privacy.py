@@ -24,6 +24,7 @@ def theirs(event: Any, steps: int, interval: float = 1e-4) -> float:
     return float(found)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("micro", [False, True])
 @pytest.mark.parametrize("owned", [None, 1, 3])
 def test_both_numbers(micro: bool, owned: int | None) -> None:

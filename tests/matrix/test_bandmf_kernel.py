@@ -54,6 +54,7 @@ CASES = [(12, 4, 3, 0.3, 1.3), (12, 8, 3, 0.3, 1.3), (12, 9, 4, 0.02, 0.3), (12,
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("steps", "min_sep", "bands", "p", "sigma"), CASES)
 def test_single_example_against_enumeration(steps, min_sep, bands, p, sigma):
     for strategy in (toeplitz(steps, bands), banded(steps, bands)):
@@ -78,6 +79,7 @@ def test_balls_in_bins_against_enumeration(steps, period, bands, sigma):
         assert close(mechanism._blocks("add").evaluate(y, []), -want)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("steps", "min_sep", "bands"), [(8, 3, 3), (5, 4, 4), (3, 5, 2), (6, 1, 1), (7, 2, 1), (10, 8, 3)]
 )

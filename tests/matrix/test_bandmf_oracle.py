@@ -200,6 +200,7 @@ def others(
     return np.asarray(patterns[chosen].sum(axis=1))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("warm_start", [False, True])
 @pytest.mark.parametrize("direction", ["remove", "add"])
 def test_truncated_samples_follow_the_law(direction: str, warm_start: bool) -> None:

@@ -44,6 +44,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("k", [2, 3, 4])
 @pytest.mark.parametrize(("steps", "min_sep", "bands"), SHAPES)
 def test_likelihood_against_enumeration(steps, min_sep, bands, k):

@@ -50,6 +50,7 @@ def accepted(make, state, most=400):
     return make(good)
 
 
+@pytest.mark.sweep
 @DTYPES
 @pytest.mark.parametrize(
     "make",
@@ -152,6 +153,7 @@ def test_the_worst_accepted_rows_are_those_of_nearly_the_same_z(make, dtype):
     assert found > allowed / 2000
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "strategy",
     [

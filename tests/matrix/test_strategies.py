@@ -256,6 +256,7 @@ def test_an_inverse_that_is_known_well_is_hardly_moved() -> None:
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("scale", [2.0**-500, 2.0**-300, 1.0, 2.0**499])
 def test_the_smallest_and_the_largest_entries(scale: float) -> None:
     """What is released does not change with the scale of C and the noise: not a bit, where that is a power of two."""

@@ -300,6 +300,7 @@ def test_null_records_that_are_counted_are_replaced_records() -> None:
     assert exceeded  # so what the descriptions ask of a null record is needed
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("k", [2, 3, 5])
 @pytest.mark.parametrize(("epsilon", "q"), [(2.0, 0.1), (0.5, 0.7), (4.0, 0.01)])
 def test_a_null_response_that_is_drawn_is_not_as_none(epsilon: float, q: float, k: int) -> None:

@@ -56,6 +56,7 @@ def exact_of_two(sigma: float, epsilon: float, direction: str, reach: int = 12) 
         return integral(value, sorted((p for p in points if -reach <= p <= end), key=float), 32)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize(
     ("sigma", "epsilon"),
@@ -174,6 +175,7 @@ def test_one_step_is_the_gaussian(direction):
     assert one.epsilon(1e-6) == plain.epsilon(1e-6)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize(("sigma", "steps", "epochs"), [(1.0, 3, 1), (0.7, 4, 2), (1.0, 1000, 5)])
 def test_agrees_with_samples(direction, sigma, steps, epochs):
@@ -274,6 +276,7 @@ def delta_of_a_statistic(sigma: float, steps: int, direction: str, epsilon: floa
     return best
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize(("sigma", "steps"), [(0.4, 2), (0.9, 2), (0.5, 10**4), (2.0, 2), (4.0, 12)])
 def test_a_statistic_of_the_outputs_is_a_lower_bound(direction, sigma, steps):

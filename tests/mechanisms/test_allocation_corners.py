@@ -43,6 +43,7 @@ def test_two_records_are_within_their_group():
     assert group.epsilon(1e-6) < 2.0 * hs.account(hs.Gaussian(sigma)).epsilon(1e-6)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "release",
     [
@@ -226,6 +227,7 @@ def truncated_batches(sigma, records, probability, largest):
     return [(1 - full, probability, 1 / sigma), (full, probability * taken, 2 / sigma)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("other", "branches"),
     [
@@ -294,6 +296,7 @@ def zero_out_losses(sigma, records, probability, largest, panels, reverse):
     return (-loss, other) if reverse else (loss, p)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("direction", [0, 1])
 @pytest.mark.parametrize(
     ("allocation", "batches", "epsilons"),
@@ -333,6 +336,7 @@ def discrete_gaussian(sigma, q):
     return ((1 - q) * noise + q * moved) / noise.sum(), noise / noise.sum()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("other", "masses"),
     [
@@ -381,6 +385,7 @@ def delta_of_two(sigma, epsilon, direction):
     return total
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("direction", ["remove", "add"])
 @pytest.mark.parametrize(("scale", "count"), [(0.6, 30), (2.0, 25), (7.0, 300)])
 @pytest.mark.parametrize("share", [0.3, 0.8, 1.1])
@@ -403,6 +408,7 @@ def test_beside_many_discrete_steps_delta_is_the_sum_over_their_outcomes(directi
     assert truth * (1 - 1e-8) <= found.upper <= found.lower * (1 + 1e-6)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("process", "adjacency", "delta"),
     [

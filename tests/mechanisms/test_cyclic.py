@@ -81,6 +81,7 @@ def density(
     return np.asarray(out) / (2 * math.pi * sigma**2) ** (len(grid) / 2)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("records", "most"), [(4, None), (4, 1), (3, 1)])
 @pytest.mark.parametrize("adjacency", ["add_or_remove", "zero_out", "replace_one"])
 def test_never_below_the_banded_mechanism(adjacency: str, records: int, most: int | None) -> None:

@@ -53,6 +53,7 @@ def test_lattices_agree(sigma, steps, delta, spacing, length):
     assert found.lower * (1 - 3e-7) <= truth <= found.upper * (1 + 3e-7)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "steps", "epochs", "delta", "samples", "gap"),
     [
@@ -108,6 +109,7 @@ def test_ratios_in_several_epochs_agree_with_the_whole_transform(sigma, steps, e
     assert before.upper - before.lower <= 5e-3 * before.upper
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "steps", "epochs", "delta"),
     [
@@ -229,6 +231,7 @@ def test_lattices_agree_in_company(other, company):
     assert found.lower * (1 - 1e-6) <= truth <= found.upper * (1 + 1e-6)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("allocations", "sampled", "laplace", "delta", "samples"),
     [

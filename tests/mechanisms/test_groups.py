@@ -148,6 +148,7 @@ def test_groups_of_records_that_are_hardly_ever_sampled(probability: float) -> N
     assert group.delta(0.0) <= 3.0 * 10.0 * probability + 1e-12
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("process", "least"),
     [

@@ -72,6 +72,7 @@ def test_composition_expands_into_the_binomial_of_choices(direction: str, engine
         assert found.upper <= max(upper for _, upper in bounds) * 1.01
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("share", [1e-9, 1e-3, 0.1])
 @pytest.mark.parametrize("direction", ["add", "remove"])
 def test_few_uses_of_lopsided_choices_are_near(direction: str, share: float) -> None:
@@ -270,6 +271,7 @@ def of_half_line(law: dict[float, float], a: mp.mpf) -> mp.mpf:
     return mp.fsum(w * mp.ncdf(s - low) for s, w in law.items()) - a * mp.ncdf(-low)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "q"),
     [(5.3, 1.7e-16), (50.0, 2.3e-20), (5.6e5, 1e-12), (1e16, 0.3), (1e20, 0.3), (4e10, 1e-17), (1.0, 0.01)],
@@ -296,6 +298,7 @@ def test_losses_that_hardly_move_are_no_smaller(sigma: float, q: float, users: b
                 assert lower * (1.0 - 1e-12) - 1e-70 <= truth <= upper * (1.0 + 1e-15) + 1e-70
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "q", "steps"),
     [
@@ -343,6 +346,7 @@ def two_steps(shifts: np.ndarray, weights: np.ndarray, epsilon: float, adjacency
     return float(h * (density * np.clip(tail_p - lost, 0, 1)).sum())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["replace_one", "remove"])
 @pytest.mark.parametrize("sigma", [1.0, 1.5, 1.69, 2.5])
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ def test_the_product_by_its_closed_form(
         assert upper <= truth * (1 + mpf(1e-6)) + mpf(1e-12)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("rates", RATES)
 @pytest.mark.parametrize("adjacency", ["add", "remove", "add_or_remove", "zero_out", "replace_one"])
 @pytest.mark.parametrize("mechanism", [part for part, _ in UNSAMPLED], ids=lambda part: type(part).__name__)

@@ -28,6 +28,7 @@ def convolved(sigma: float, steps: int, epsilon: float, spacing: float, size: in
     return float(np.maximum(v - math.exp(epsilon), 0) @ sums)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "steps", "delta", "spacing"),
     [(1.5, 1000, 1e-6, 0.01), (1.5, 300, 1e-8, 0.004), (3.0, 100, 1e-9, 0.0005), (1.0, 1000, 1e-7, 0.01)],
@@ -97,6 +98,7 @@ def test_bounds_of_epsilon_and_delta_meet(sigma):
             assert profile.delta_bounds(bounds.lower).upper >= delta * (1 - 1e-12)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "steps", "delta", "adjacency", "samples"),
     [

@@ -283,6 +283,7 @@ def lacking_of(losses: list[float], p: list[float], beyond: float = 0.0) -> arb:
     return 1 - sum((ball(x) * (-arb(loss)).exp() for x, loss in zip(exact, losses, strict=False)), arb(0))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("losses", "p"),
     [
@@ -357,6 +358,7 @@ def test_rounded_losses_of_a_finite_mechanism_stay_finite(odds: float) -> None:
         assert hs.account(symmetric * steps).epsilon(0.0) == pytest.approx(loss * steps, rel=1e-9)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "losses", [[1e300, 0.0], [1e300, -1e-300], [5e-324, -5e-324], [700.0, -1e-12], [0.0, 0.0]]
 )

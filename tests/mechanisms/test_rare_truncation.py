@@ -56,6 +56,7 @@ def composed(parts: list[tuple[np.ndarray, ...]], steps: int, epsilon: float, up
     return math.fsum(np.roll(law, CELLS // 8) * np.maximum(0.0, -np.expm1(epsilon - loss)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "n", "p", "most", "steps", "epsilon"),
     [
@@ -94,6 +95,7 @@ def test_where_the_curve_is_flat_epsilon_is_as_near_as_delta(sigma: float, p: fl
     assert answer.engine == "inversion"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["remove", "add", "zero_out", "replace_one"])
 @pytest.mark.parametrize(
     ("sigma", "n", "p", "most", "steps"),

@@ -66,6 +66,7 @@ def random_base(rng: np.random.Generator, trial: int) -> tuple[Array, Array]:
     return p, q / q.sum()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_no_finite_mechanism_does_worse(law: Repetitions) -> None:
     rng, exact, closest = np.random.default_rng(9), probabilities(law), 0.0
@@ -83,6 +84,7 @@ def test_no_finite_mechanism_does_worse(law: Repetitions) -> None:
     assert closest > 0.8
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("law", [LAWS[1], LAWS[2], LAWS[3], LAWS[5], LAWS[7]], ids=str)
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
 def test_worst_bases_of_a_declared_guarantee(law: Repetitions, delta: float) -> None:
@@ -229,6 +231,7 @@ def test_laws_that_never_are_zero_are_drawn(mean: float, shape: float) -> None:
     assert 0.5 * deviation < drawn.std() < 1.7 * deviation
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("epsilon", [200.0, 350.0, 580.0, 590.0, 800.0])
 @pytest.mark.parametrize("mean", [1.3, 300.0])
 def test_bases_that_hide_nothing_have_answers(epsilon: float, mean: float) -> None:
@@ -242,6 +245,7 @@ def test_bases_that_hide_nothing_have_answers(epsilon: float, mean: float) -> No
         assert profile.epsilon(delta) >= min(epsilon, 600.0) * (1.0 - 1e-12)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("noise", [1e9, 1e100, 1e200, 1e300])
 def test_bases_that_hide_all_have_answers(noise: float) -> None:
     profile = hs.account(PrivateSelection(hs.Gaussian(noise), Repetitions.poisson(3.0)))
@@ -275,6 +279,7 @@ def test_the_least_infinite_loss_is_one(law: Repetitions) -> None:
     assert tuned.delta(10.0) > 0.0
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1e-2, 1.0])
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_pure_guarantees_stay_pure(law: Repetitions, epsilon: float) -> None:

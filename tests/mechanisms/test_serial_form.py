@@ -14,6 +14,7 @@ GAUSSIAN = {"type": "Gaussian", "noise_multiplier": 1.0}
 ITEM = {"step": GAUSSIAN, "count": 5}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "step",
     [

@@ -141,6 +141,7 @@ def test_never_below_the_mechanism_on_a_line(
 
 
 # In the plane the sum of the others may tell their number apart from the record: angles to its axis.
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("angle", [0.3, 1.0, math.pi / 2, 2.6])
 def test_never_below_the_mechanism_in_the_plane(angle: float, adjacency: str) -> None:
@@ -294,6 +295,7 @@ def test_rates_never_exceed_their_limits() -> None:
                 assert law.sampled_if_full <= max(1e-300, min(p, most / n) * (1.0 + 1e-14))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize(
     ("sigma", "n", "p", "most"),
@@ -369,6 +371,7 @@ HARD = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["remove", "add", "zero_out", "replace_one"])
 def test_tight_pairs_are_inverted_exactly(adjacency: str) -> None:
     """In each direction by itself, the inversion meets the lattice, and is far narrower."""
@@ -496,6 +499,7 @@ def theorem(step: hs.TruncatedPoissonSampled, adjacency: str, epsilon: float) ->
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "n", "p", "most", "adjacency", "epsilons"),
     [
@@ -525,6 +529,7 @@ def test_bounds_enclose_the_theorem_closely(
             assert upper - lower <= 1e-9 * truth
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["remove", "add", "zero_out", "replace_one"])
 @pytest.mark.parametrize(
     ("n", "p", "most", "sizes", "epsilon"),

@@ -72,6 +72,7 @@ def answers(release: hs.mechanisms.Composable) -> list[tuple[float, float]]:
     return found
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: type(step).__name__)
 def test_no_wrapper_loses_a_parameter(step):

@@ -98,6 +98,7 @@ SCHEMES: list[tuple[Scheme, hs.matrix.Strategy]] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("scheme", "strategy"), SCHEMES)
 def test_every_scheme_and_its_fallback(scheme: Scheme, strategy: hs.matrix.Strategy) -> None:
     found = calibrate_bandmf(strategy, scheme, 3.0, 0.05, seed=4, fallback="unamplified")
@@ -144,6 +145,7 @@ def test_fallback_is_released_if_nothing_is_accepted() -> None:
     assert cyclic.min_sep == 4
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("steps", "scheme", "epsilon", "adjacency"),
     [

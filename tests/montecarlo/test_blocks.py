@@ -140,6 +140,7 @@ def test_mass_at_infinity_counts_once(delta: float, epsilon: float) -> None:
     assert found.lower <= delta <= found.estimate <= 1.004 * delta
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("scale", [0.05, 0.032, 0.02, 0.005, 1e-3])
 def test_little_noise_besides_leaves_both_bounds(scale: float) -> None:
     """Beyond epsilon = 700 nothing is asked; a sampled Gaussian of hardly any noise adds its sampling probability."""

@@ -103,6 +103,7 @@ def test_tangent_against_enumeration(case: int) -> None:
         assert means == pytest.approx(weights @ patterns, rel=1e-10, abs=1e-300)
 
 
+@pytest.mark.sweep
 @each_case
 def test_nothing_counts_outside_the_half_space(case: int) -> None:
     # Outputs that try to be outside and have P/Q < e^-epsilon: from P/Q = e^-epsilon in every direction, as far as
@@ -145,6 +146,7 @@ def test_nothing_counts_outside_the_half_space(case: int) -> None:
         assert counting.mean() <= math.exp(found.log_probability) + 4e-3
 
 
+@pytest.mark.sweep
 @each_case
 def test_samples_against_their_definition(case: int) -> None:
     _, mechanism, law = CASES[case]
@@ -185,6 +187,7 @@ def test_samples_against_their_definition(case: int) -> None:
     )
 
 
+@pytest.mark.sweep
 @each_case
 def test_delta_against_enumeration(case: int) -> None:
     # With the probability of outputs as weights: Q's samples from enumeration's own generator.
@@ -207,6 +210,7 @@ def test_delta_against_enumeration(case: int) -> None:
     assert y.mean() <= certain_bound(mechanism, epsilon, error, found) + 5.0 * math.sqrt(y.var() / len(y))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("steps", "p", "sigma"), [(1, 0.5, 1.0), (3, 0.3, 1.0), (10, 0.3, 0.6), (100, 0.05, 1.0)]
 )

@@ -42,6 +42,7 @@ CYCLIC = BandMF(diagonal(1.2465, 1.862, 1.4173), hs.CyclicPoisson(3, 2, 1.0), 1.
 GROUPS = (math.hypot(1.2465, 1.4173) / 1.9, 1.862 / 1.9)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("mechanism", "truth"),
     [

@@ -57,6 +57,7 @@ LAWS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", LAWS)
 def test_false_alarms(name: str) -> None:
     """1000 samples of 300 values, each asked whether they prove the true mean to be wrong."""

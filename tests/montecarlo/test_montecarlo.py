@@ -48,6 +48,7 @@ def test_estimate_of_a_known_delta() -> None:
     assert str(found.seed) in found.statement()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("direction", ["remove", "add"])
 @pytest.mark.parametrize("core", [False, True])
 def test_coverage(direction: str, core: bool) -> None:

@@ -112,6 +112,7 @@ def worlds(
     return here, there
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("b", "p", "warm", "size", "largest", "sigma"),
     [

@@ -70,6 +70,7 @@ def log_sums(logs: list[float], terms: list[np.ndarray]) -> np.ndarray:
     return np.asarray(np.logaddexp.reduce(stacked, axis=0))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[name for name, _, _ in CASES])
 def test_weights_and_draws_against_enumeration(case: int) -> None:
     _, mechanism, law = CASES[case]
@@ -187,6 +188,7 @@ def test_agrees_with_plain_sampling() -> None:
     assert abs(sum(scores)) < 4.0 * math.sqrt(len(scores))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 3.0, 8.0, 20.0])
 def test_interval_contains_exact_delta(epsilon: float) -> None:
     mechanism = hs.BandMF(hs.Identity(500), hs.Poisson(500, 0.01), 0.8)
@@ -241,6 +243,7 @@ def test_planned_bets_cover_and_are_shorter() -> None:
     assert law.variance == pytest.approx(drawn.variance, rel=0.3)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("others", "epsilons"),
     [

@@ -81,6 +81,7 @@ def least_reference(law: enumeration.Law, most: int, direction: str) -> float:
     return math.fsum(w * (1.0 / (most + 1) if direction == "remove" else 0.0) ** sum(x) for w, x in law)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("case", "direction"),
     [*itertools.product(CASES, ("remove", "add")), *((case, "replace_one") for case in CASES[:2])],

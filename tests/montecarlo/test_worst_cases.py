@@ -60,6 +60,7 @@ def test_verdicts_hold_one_case_at_a_time(alive):
     assert alive["mechanisms"] <= 2
 
 
+@pytest.mark.sweep
 @LAWS
 @pytest.mark.parametrize("method", ["plain", "auto", "tilted"])
 def test_estimates_are_those_of_all_cases_made_at_once(law, method):

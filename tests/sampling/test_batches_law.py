@@ -97,12 +97,14 @@ def runs(make: Callable[..., hs.sampling.BatchSampler], size: int, count: int = 
     return [tuple(tuple(batch.tolist()) for batch in make(size, seed=seed)) for seed in range(count)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_against_enumeration(name: str) -> None:
     make, law = CASES[name]
     assert laws.p_value(law, runs(make, size_of(law))) > ALARM
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "other"),
     [

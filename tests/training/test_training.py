@@ -475,6 +475,7 @@ CLOSED_LOOP = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CLOSED_LOOP)
 def test_accounting_closes_the_loop(name):
     """Privacy losses of what real runs release, on the worst-case pair, have the law that the accountant samples.
