@@ -90,6 +90,7 @@ FOUND = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("process", "adjacency", "epsilon"), FOUND)
 @pytest.mark.parametrize("engine", checks.ENGINES)
 def test_found_before(process: hs.Composable, adjacency: str, epsilon: float, engine: str) -> None:

@@ -324,6 +324,7 @@ def test_damage_of_large_stores_is_found(name: str, store: Store, tmp_path: Path
 STORES = [(name, store) for name, store in SMALL if "saved" not in name and name not in dict(of_results())]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "store"), STORES, ids=[name for name, _ in STORES])
 def test_missing_and_older_files_are_harmless_or_refused(name: str, store: Store, tmp_path: Path) -> None:
     """Each file gone, from each earlier moment, and from another store that did the same."""

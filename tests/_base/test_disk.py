@@ -96,6 +96,7 @@ def test_runs_and_saved_files_are_their_owners_only(tmp_path: Path) -> None:
     assert {mode for name, mode in modes(tmp_path).items() if (tmp_path / name).is_file()} == {0o600}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", saves(Path()))
 def test_saving_through_a_symbolic_link_writes_its_target(name: str, tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"

@@ -270,6 +270,7 @@ def test_functions(
     check(call, given)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("make", "name", "given"), METHODS, ids=lambda each: each if isinstance(each, str) else ""
 )

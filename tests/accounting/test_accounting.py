@@ -148,6 +148,7 @@ def test_w8_delta(accuracy: float) -> None:
     assert gap(bounds) <= accuracy
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("direction", ["remove", "add"])
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.5])
 @pytest.mark.parametrize("steps", [[(1.0, 0.02, 300)], [(0.7, 0.01, 200), (3.0, 0.2, 400)]])
@@ -187,6 +188,7 @@ def test_gaussian_composition_never_below_the_closed_form(sigma: float, delta: f
     assert gap(forced.delta_bounds(8.0)) <= 1e-3
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("epsilon", "count", "delta"), [(5.0, 50, 1e-6), (0.1, 400, 1e-8), (1.0, 3, 1e-3)])
 @pytest.mark.parametrize("mechanism", [hs.PureDP, hs.RandomizedResponse])
 def test_pure_dp_against_the_binomial(mechanism: type, epsilon: float, count: int, delta: float) -> None:
@@ -378,6 +380,7 @@ def test_bounds_are_monotone_within_their_gap(process: hs.mechanisms.Process) ->
 # Attempts to push a bound over the truth.
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("delta", [1e-5, 1e-12, 1e-50, 1e-300])
 @pytest.mark.parametrize(("sigma", "q"), [(1.0, 0.01), (0.3, 1e-6), (10.0, 0.5), (2.0, 1e-3)])
 def test_a_single_step_at_any_delta(sigma: float, q: float, delta: float) -> None:

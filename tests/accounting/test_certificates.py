@@ -101,6 +101,7 @@ def test_bounds_are_above_closed_forms_and_near_them() -> None:
         assert found <= truth * (1 + 1.1e-4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_slice_of_the_campaign(texts: dict[str, str], kind: str) -> None:
     found = campaign(kind, texts[kind], 12, seed=1)

@@ -63,6 +63,7 @@ def test_radius_is_that_of_the_theorem() -> None:
     assert coupling.radius <= discretise.coupling(1e-3, 1000, 1e-8)  # the paper's, for both sides at once
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("step", [1.0, 0.3, 0.1, 0.0625, 0.2])  # 0.2: the atoms lie on the edges of bins
 @pytest.mark.parametrize("count", [1, 7, 400])
 def test_pure_dp_against_the_binomial(step: float, count: int) -> None:

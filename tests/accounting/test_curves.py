@@ -83,6 +83,7 @@ ASYMMETRIC = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["remove", "add", "add_or_remove"])
 @pytest.mark.parametrize("process", ASYMMETRIC, ids=str)
 def test_negative_epsilons_are_seen_from_the_other_side(

@@ -67,6 +67,7 @@ def two_steps(weights: list[arb], sigma: float, epsilon: float) -> arb:
     return integral(integrand, points, 24)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("q", "sigma", "epsilon"),
     [(1.78e-7, 1.3, 5.96e-5), (1.78e-7, 1.3, 1e-3), (1e-9, 2.0, 0.01), (1e-5, 0.8, 0.002)],

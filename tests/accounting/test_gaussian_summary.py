@@ -29,6 +29,7 @@ def finite_delta(present: list[float], absent: list[float], epsilon: mp.mpf) -> 
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("sigma", [0.02, 0.5, 1.0, 30.0, 1e5])
 @pytest.mark.parametrize("adjacency", ["add_or_remove", "remove", "replace_one"])
 def test_a_gaussian_is_its_own_summary(sigma: float, adjacency: str) -> None:
@@ -43,6 +44,7 @@ def test_a_gaussian_is_its_own_summary(sigma: float, adjacency: str) -> None:
     assert found.delta == FLOOR
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("epsilon", "steps"), [(0.01, 1), (1.0, 1), (1.0, 4), (4.0, 2)])
 @pytest.mark.parametrize("floor", [0.0, 1e-4])
 def test_randomised_response(epsilon: float, steps: int, floor: float) -> None:
@@ -104,6 +106,7 @@ def test_one_direction_counts_negative_epsilon(adjacency: str) -> None:
         assert distance <= found.regret.upper + 1e-14
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["remove", "add"])
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("probability", [1.0, 0.05])
@@ -233,6 +236,7 @@ def test_the_mu_of_a_gaussian_is_rounded_up() -> None:
             assert Fraction(hs.account(hs.Gaussian(sigma), adjacency).gdp_mu()) * Fraction(sigma) >= shift
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("step", "adjacency"),
     [

@@ -239,6 +239,7 @@ def test_blocks_as_wide_as_a_part_of_the_scale_lack_no_mass(epsilon: float) -> N
     assert 0.5 <= profile.delta(epsilon) <= 0.5 + 1e-9
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("scale", "sensitivity"),
     [(1e6, 10**9), (31717144.4, 23518399125), (115.34336640169198, 44634), (1e4, 10**10), (3e7, 4 * 10**10)],

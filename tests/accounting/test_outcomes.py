@@ -134,6 +134,7 @@ def known_loss(noise: atoms.IntegerNoise, shift: int, q: float, t: int) -> mp.mp
     return mp.log(there / back)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(4))
 def test_losses_of_sampled_integer_noise_are_as_exact_as_they_say(seed: int) -> None:
     """With rates near 0 and 1, and losses that all but cancel; nothing but the noise's own losses used to be counted."""

@@ -26,6 +26,7 @@ KINDS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rough_curve_and_the_close_one_meet(kind: str) -> None:
     profile = hs.account(KINDS[kind], "remove")

@@ -229,6 +229,7 @@ def delta_of(masses: list[tuple[arb, arb]], infinite: arb, epsilon: float) -> ar
     return infinite + sum((p - y * q for p, q in masses if p > y * q), arb(0))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("engine", ["auto", "fft"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_compositions_are_enclosed(seed: int, engine: str) -> None:

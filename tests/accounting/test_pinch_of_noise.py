@@ -185,6 +185,7 @@ def test_one_noise_serves_a_curve(probability: float, steps: int) -> None:
     assert (upper[common] <= 1.01 * lower[common]).all()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["remove", "replace_one"])
 @pytest.mark.parametrize("epsilon", [0.01, 0.05, 0.1, 0.5, 1.0, 2.0])
 def test_unbounded_losses_that_are_rare_leave_a_bound(adjacency: str, epsilon: float) -> None:

@@ -40,6 +40,7 @@ def random_added(rng: random.Random) -> tuple[hs.mechanisms.Process, str]:
     return process, rng.choice(["add", "remove", "add_or_remove"])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("draw", [random_process, random_added])
 @pytest.mark.parametrize("seed", range(14))
 def test_population(draw, seed: int) -> None:  # type: ignore[no-untyped-def]

@@ -272,6 +272,7 @@ def sampled_laplace(q: float, scale: float, adjacency: str) -> mpf:
         return mp.log(term(a) + term(-a) + mp.quad(term, [-a, 0, a]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["remove", "replace_one"])
 @pytest.mark.parametrize("scale", [0.5, 1.0, 10.0])
 @pytest.mark.parametrize("q", [1e-3, 1e-10, 1e-15, 1e-16, 3e-17, 1e-17, 1e-19, 1e-25])

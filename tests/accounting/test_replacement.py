@@ -107,6 +107,7 @@ def chords(request_: tuple[float, int, int, int], epsilon: float, h: float, tilt
     return float(np.sum(total * -np.expm1(epsilon - x) * np.exp(steps * math.log(scale) - tilt * x)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("request_", "delta", "h", "tilt"),
     [

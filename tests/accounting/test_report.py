@@ -406,6 +406,7 @@ def test_the_report_of_groups_by_places_says_what_a_removed_record_takes_for_gra
         assert hs.account(hs.BandMF(hs.Identity(8), alike, 2.0), adjacency).report(delta=1e-6).notes == ()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("described", "settings"),
     [

@@ -356,6 +356,7 @@ def test_releases_that_reveal_nearly_all_are_answered(steps: int) -> None:
     assert risk.recall(9.0).upper == 1.0
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("described", "bound"),
     [

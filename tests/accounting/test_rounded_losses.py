@@ -167,6 +167,7 @@ def test_sampled_noise_whose_epsilon_rounds(noise: type[hs.Mechanism], scale: fl
         check(profile, e, max(mp.mpf(0), mp.mpf(rate) * inside))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("epsilon", [1e-300, 1e-170, 1e-162, 1e-150, 1e-9])
 @pytest.mark.parametrize("steps", [1, 1000])
 def test_an_exponential_mechanism_that_hardly_tells_anything(epsilon: float, steps: int) -> None:

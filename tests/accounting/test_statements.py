@@ -108,6 +108,7 @@ def test_parts_of_a_composition_keep_their_own_words() -> None:
     assert [of(each).dominated for each in wrapped] == [report.dominated] * 2
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("released", "steps", "taking_part", "accounted"),
     [

@@ -85,6 +85,7 @@ def test_laplace_sums(composition: hs.mechanisms.Process, scales: list[float], e
     assert profile.epsilon_bounds(5e-324).upper <= end * (1 + 1e-12)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["add", "remove", "add_or_remove", "replace_one"])
 @pytest.mark.parametrize(
     "step", [hs.PoissonSampled(hs.Laplace(1.0), 0.3), hs.PoissonSampled(hs.RandomizedResponse(2.0), 0.3)]

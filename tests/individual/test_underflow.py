@@ -26,6 +26,7 @@ def sampled_delta(epsilon: float, q: float, mu: float, direction: str) -> mpf:
         return (q * mp.exp(e) - mp.expm1(e)) * mp.ncdf(at) - mp.exp(e) * q * mp.ncdf(at - mu)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("direction", ["add", "remove"])
 @pytest.mark.parametrize("q", [1e-162, 1e-170, 1e-200, 1e-300, 1e-320])
 def test_rarely_drawn_examples(q: float, direction: str) -> None:

@@ -116,6 +116,7 @@ def test_cyclic_poisson_against_enumeration(group):
             assert close(mechanism.privacy_loss(y), want)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize(("steps", "min_sep", "bands"), [(7, 3, 3), (5, 4, 4), (6, 1, 1), (11, 8, 3)])
 def test_truncated_against_enumeration(steps, min_sep, bands, warm):
@@ -189,6 +190,7 @@ def example(name, sigma=2.0):
     return hs.BandMF(toeplitz(40, 4), SCHEMES[name], sigma)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name in SCHEMES if name != "overlap"])
 def test_likelihood_ratios_have_mean_one(name):
     # E_Q[P/Q] = 1 and E_P[Q/P] = 1.
@@ -308,6 +310,7 @@ def test_the_exact_law_is_tighter():
     assert delta["exact"] < 0.5 * delta["dominating"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SCHEMES)
 def test_any_threads_and_batches_give_the_same(name):
     mechanism = example(name)

@@ -171,6 +171,7 @@ def test_the_ratio_integrates_to_one(name: str) -> None:
     assert math.fsum(mass * np.exp(mechanism.privacy_loss(outputs))) == pytest.approx(1.0, rel=1e-11)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name",
     ["poisson", "cyclic", "bins", "cold", "cold, n < 2b", "warm", "warm, n < 2b", "users", "users, exact"],

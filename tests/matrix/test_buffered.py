@@ -30,6 +30,7 @@ def dense(buffers: tuple[tuple[float, float], ...], steps: int) -> np.ndarray:
     return np.where(lags > 0, below, np.eye(steps))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("steps", [1, 2, 255, 256, 257, 400])
 @pytest.mark.parametrize("buffers", [THREE, ((1.0, 0.5),), ((0.0, 0.0), (0.5, 0.0))])
 def test_matrix_noise_and_errors_are_those_of_the_definition(buffers, steps: int) -> None:

@@ -111,6 +111,7 @@ def test_the_chain_of_one_example_agrees():
         assert close(core.losses(5, 0, 1)[:256], mechanism.sample_losses(256, 5))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("min_sep", "k"), [(4, 2), (4, 3), (12, 2), (1, 3), (60, 2)])
 @pytest.mark.parametrize("warm", [False, True])
 def test_likelihood_ratios_have_mean_one(min_sep, k, warm):
@@ -192,6 +193,7 @@ def test_how_many_are_exact():
     assert shared(64, 2**40, 0.1, 3).is_exact
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("p", [0.02, 0.2, 1.0])
 @pytest.mark.parametrize("sigma", [2.0, 0.3])
 def test_bounds_on_either_side_of_the_likelihood(p, sigma):

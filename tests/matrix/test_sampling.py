@@ -92,6 +92,7 @@ def joint_law(scheme, direction):
     return [(p, values) for values, p in law.items()]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("direction", ["remove", "add"])
 @pytest.mark.parametrize(
     "scheme",

@@ -90,6 +90,7 @@ def patterns(steps: int, min_sep: int, most: int) -> list[tuple[int, ...]]:
     ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
 @pytest.mark.parametrize("apart", [None, 1, 2, 3, 5])
 @pytest.mark.parametrize("most", [0, 1, 2, 3, None])

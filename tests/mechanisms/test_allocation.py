@@ -144,6 +144,7 @@ def test_the_modulus_of_few_steps_off_the_real_axis(steps, mu):
             assert (tau * phase - (mu * tau) ** 2 / (2 * steps) <= steps * (phase / mu) ** 2 / 2 + 1e-9).all()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("sigma", "steps"), [(10.0, 4), (30.0, 5), (2.6, 5), (10.0, 7), (10.0, 8)])
 def test_a_few_steps_have_digits_at_any_delta(sigma, steps):
     curve = hs.account(hs.RandomAllocation(sigma, steps))
@@ -327,6 +328,7 @@ def test_composes_with_everything():
     assert found.upper - found.lower <= 1e-3 * found.upper
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("adjacency", ["remove", "add", "add_or_remove", "zero_out"])
 def test_who_is_told_the_step_sees_gaussian_noise(adjacency):
     """So it is mu-GDP for a finite mu, which no smaller one is far out."""

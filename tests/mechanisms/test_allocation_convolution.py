@@ -35,6 +35,7 @@ def deltas(
     return np.maximum(gains, 0.0) @ total
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("direction", ["remove", "add"])
 @pytest.mark.parametrize(
     ("sigma", "steps", "last"), [(1.627, 6, 200.0), (2.168, 7, 100.0), (1.3, 9, 300.0), (1.0, 12, 1200.0)]

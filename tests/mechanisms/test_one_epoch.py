@@ -47,6 +47,7 @@ def test_lattices_agree(sigma, steps, delta, spacing):
     assert found.upper - found.lower <= 1e-7 * found.upper
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("sigma", "steps", "delta", "samples"),
     [

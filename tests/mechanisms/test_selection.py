@@ -183,6 +183,7 @@ def test_selection_composes_is_stored_and_has_limits() -> None:
         Repetitions.negative_binomial(2.0, -1.0)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "law",
     [Repetitions.fixed(10**6), Repetitions.poisson(1e6), Repetitions.poisson(1e-9), Repetitions.geometric(1e6),

@@ -48,6 +48,7 @@ def test_what_is_released_besides_is_replaced_too(other: Any) -> None:
     assert found.lower <= truth <= found.upper < 1.02 * truth
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "other",
     [
@@ -131,6 +132,7 @@ def test_an_estimate_says_whose_data_it_is_about() -> None:
     assert counted.upper >= 0.58413 > 1.9 * beside.upper  # both examples move the Gaussian: by quadrature
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("delta", [1e-5, 1e-3, 0.05])
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_mass_at_infinity_counts_once(delta: float, epsilon: float) -> None:

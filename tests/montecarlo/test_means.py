@@ -82,6 +82,7 @@ def test_false_alarms(name: str) -> None:
         assert normal > 72
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("samples", "rate"), [(3, 0.3), (20, 0.1), (100, 0.05), (100, 1e-3), (400, 1e-9)])
 def test_false_alarms_of_every_bernoulli_law(samples: int, rate: float) -> None:
     # Exact: the probability of the counts that raise a false alarm.

@@ -94,6 +94,7 @@ def test_scale_of_the_add_direction_is_used() -> None:
     assert truth("add", epsilon, steps=3, q=0.5).lower <= found.upper
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "other", [hs.Gaussian(2.0) * 3, hs.Laplace(2.0), hs.Gaussian(1e4), hs.ApproximateDP(0.5, 1e-3)]
 )

@@ -143,6 +143,7 @@ def plane_densities(law: enumeration.Law, matrix: np.ndarray, sigma: float, axis
     return np.asarray(total / (2.0 * math.pi * sigma**2))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("b", "p", "warm", "size", "largest", "sigma"),
     [

@@ -204,6 +204,7 @@ def test_verify_notices_what_is_wrong():
         forged(limited.examples, max_examples_per_user=3, max_neighbourhood=2).verify()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("min_sep", [1, 2, 3])
 @pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
 def test_expected_batch_size_is_that_of_algorithm_3(min_sep, p):

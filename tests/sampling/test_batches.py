@@ -86,6 +86,7 @@ def test_the_seed_decides(name: str) -> None:
     assert equal(sampler(name, secret), sampler(name, secret))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", DESCRIPTIONS)
 def test_resume_anywhere(name: str, tmp_path: Path) -> None:
     whole = list(sampler(name))

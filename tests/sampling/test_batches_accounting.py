@@ -63,6 +63,7 @@ SCHEMES: dict[str, Any] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SCHEMES)
 def test_schemes(name: str) -> None:
     mechanism = hs.BandMF(STRATEGY, SCHEMES[name], SIGMA)

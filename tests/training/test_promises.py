@@ -111,6 +111,7 @@ OTHER = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [*OTHER, "noise_multiplier", "scheme", "strategy"])
 def test_a_verified_promise_is_what_was_verified(tmp_path: Path, name: str) -> None:
     path = tmp_path / "plan"

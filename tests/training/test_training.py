@@ -899,6 +899,7 @@ def test_a_crash_at_any_moment_counts_a_release_once(tmp_path, moment, monkeypat
     assert all(rest[number].tobytes() == expected[number].tobytes() for number in range(4, PLAN.steps))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_a_step_has_one_release(tmp_path, seed, monkeypatch):
     """Crashes at random moments, resumed from right, old, wrong and no models: never two sums with one noise."""
