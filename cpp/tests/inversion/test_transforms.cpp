@@ -85,7 +85,7 @@ void laplace_transform(double a, double s, double step) {
 
 void by_own_profile(const hs::PairPtr& pair, double s, double step, double low, double high) {
     const hs::LossTransform m(*pair->loss_law(), 1e-6);
-    transform(m, s, step, 24, 2e-5, by_profile(*pair, low, high, 1e-4));
+    transform(m, s, step, 24, 2e-5, by_profile(*pair, low, high, 5e-4));
 }
 
 // Rarely sampled Laplace noise, whose losses hardly turn, at frequencies of some turns of theirs: against
@@ -467,6 +467,7 @@ int main() {
     int once = 0, few = 0;
     for (const double mu : {0.02, 0.3, 1.0, 3.3})
         for (const double q : {0.01, 0.6}) {
+            if (check::sanitized && mu != 1.0) continue;  // all take the same way
             const auto joined = hs::sampled(hs::gaussian(2 * mu), q, both);
             for (const auto mode : {remove, add}) {
                 zero_out_law(mu, q, mode);
@@ -478,7 +479,7 @@ int main() {
             few += answered_few(hs::zero_out(mu, q, remove), 4) + answered_few(hs::zero_out(mu, q, add), 4) +
                    answered_few(joined, 3);
         }
-    CHECK(once >= 26 && few >= 10);
+    CHECK(check::sanitized || (once >= 26 && few >= 10));
 
     for (const bool spaced : {true, false}) {
         responses_are_binomial(1, 10, spaced);

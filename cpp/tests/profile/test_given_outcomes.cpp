@@ -273,9 +273,11 @@ int main() {
     Seen three{{-0.4, 0, 0.4}, {0.1, 0.9 - 0.1 * std::exp(0.4), 0.1 * std::exp(0.4)}, {}, 0};
     three.q = {three.p[2], three.p[1], three.p[0]};
     given_many(0.8, false, three, 14);
-    given_many(1.4, true, three, 14);
-    given_many(0.8, true, response(0.2), 30);
     given_many(1.4, false, response(0.2, 1e-7), 30);
+    if (!check::sanitized) {  // the same way
+        given_many(1.4, true, three, 14);
+        given_many(0.8, true, response(0.2), 30);
+    }
 
     for (const bool add : {false, true})
         for (const double mu : {1.2, 0.3}) {
