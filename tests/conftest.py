@@ -15,9 +15,6 @@ import pytest
 # One process per core has more threads than there are cores: those that wait would spin on a core that another
 # needs, up to a quarter of the tests' processor time. Read when the compiled part is loaded, and inherited.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# Waking them takes longer than many of their tasks where all cores are busy. Tests of threads ask for some.
-workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
 
 # All cases of every sweep take half of the tests' time, and each of them has passed. So a run of all tests takes
 # every fourth, others each day; tests that are named, and --all-cases, take all. Inherited, so that all processes agree.
