@@ -85,7 +85,7 @@ void laplace_transform(double a, double s, double step) {
 
 void by_own_profile(const hs::PairPtr& pair, double s, double step, double low, double high) {
     const hs::LossTransform m(*pair->loss_law(), 1e-6);
-    transform(m, s, step, 24, 2e-5, by_profile(*pair, low, high, 5e-4));
+    transform(m, s, step, 24, 2e-5, by_profile(*pair, low, high, 1e-4));
 }
 
 // Rarely sampled Laplace noise, whose losses hardly turn, at frequencies of some turns of theirs: against
